@@ -1,0 +1,45 @@
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TYPES := .cache/types
+
+# Two workers share two cores: more than one torch thread each would only make them wait for one another.
+# loadfile keeps a file in one worker, so that its fixtures are built once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-all lint types demo clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## Create .venv and install the project with its development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+test: $(STAMP)  ## Run the tests, without those marked slow, ray or browser
+	$(PYTEST) -m "not slow and not ray and not browser"
+
+test-all: $(STAMP)  ## Run every test
+	$(PYTEST)
+
+lint: $(STAMP)  ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# mypy cannot follow the mapping of agents/ and envs/ to rims_rl.*, so show it a tree of links that has that shape.
+types: $(STAMP)  ## Check types
+	@rm -rf $(TYPES) && mkdir -p $(TYPES)/rims_rl
+	@cd $(TYPES)/rims_rl && ln -s ../../../rims_rl/* ../../../agents ../../../envs .
+	cd $(TYPES) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy --package rims_rl
+
+demo: $(STAMP)  ## Train a small RIM on the copying task
+	$(BIN)/python examples/copying.py
+
+clean:  ## Remove the environment, caches and build products
+	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find rims_rl agents envs tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
