@@ -1,0 +1,180 @@
+"""Layers of Recurrent Independent Mechanisms over sequences, with the call of :class:`torch.nn.LSTM`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rims_rl.core.cell import RIMCell, RIMStep, check_shape
+from rims_rl.core.scan import scan
+from rims_rl.core.trace import Record, Trace
+
+
+class RIM(nn.Module):
+    r"""Layers of Recurrent Independent Mechanisms (Goyal et al., 2021) over a sequence: a drop-in for nn.LSTM.
+
+    The equations of one step of one layer are those of :class:`RIMCell`. Layer l > 1 reads the output of the layer
+    below as one element.
+
+    Args:
+        input_size: width of one input element.
+        hidden_size: width of the state and the output, ``num_rims`` times the size of one RIM.
+        num_rims: how many RIMs there are in each layer.
+        num_active: how many of them are updated at each step.
+        num_layers: how many layers there are.
+        batch_first: ``x``, ``output`` and ``episode_starts`` have the batch before time. The state does not change.
+        **options: cell, input_heads, input_key_size, input_value_size, comm_heads, comm_key_size, comm_value_size,
+            comm_top_k, input_dropout, comm_dropout, input_attention, communication, position_competition, device,
+            dtype: see :class:`RIMCell`.
+
+    Inputs: x, state, episode_starts
+        - **x** of shape `(T, B, input_size)`, or `(T, B, N, input_size)` for a set of N elements: positions of a
+          feature map, entries of a Dict observation, words.
+        - **state**: a pair `(h_0, c_0)`, each `(num_layers, B, hidden_size)`. Default: zeros.
+        - **episode_starts** of shape `(T, B)`: not zero where the state is set to zero before that step.
+
+    Outputs: output, (h_n, c_n)
+        - **output** of shape `(T, B, hidden_size)`: h of the last layer at each step. RIM k owns the slice
+          ``[k * rim_size, (k + 1) * rim_size)``, here and in the state.
+        - **h_n**, **c_n** of shape `(num_layers, B, hidden_size)`. A GRU carries ``c_0`` untouched.
+
+    Attributes:
+        layers: the :class:`RIMCell` of each layer, which holds its weights.
+
+    Example::
+
+        >>> rim = RIM(10, 60, num_rims=6, num_active=4)
+        >>> output, (h, c) = rim(torch.randn(7, 3, 10))
+        >>> output.shape, h.shape
+        (torch.Size([7, 3, 60]), torch.Size([1, 3, 60]))
+    """
+
+    takes_sets = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_rims: int = 6,
+        num_active: int = 4,
+        *,
+        num_layers: int = 1,
+        batch_first: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        self.input_size = input_size
+        self.hidden_size = self.output_size = hidden_size
+        self.num_layers = num_layers
+        self.batch_first = batch_first
+        widths = [input_size] + [hidden_size] * (num_layers - 1)
+        self.layers = nn.ModuleList(RIMCell(width, hidden_size, num_rims, num_active, **options) for width in widths)
+        self._traces: list[Trace] = []
+
+    def extra_repr(self) -> str:
+        return f"num_layers={self.num_layers}, batch_first={self.batch_first}"
+
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, episode_starts: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        if x.dim() not in (3, 4) or x.shape[-1] != self.input_size:
+            lead = "B, T" if self.batch_first else "T, B"
+            raise ValueError(
+                f"x must be ({lead}, {self.input_size}) or ({lead}, N, {self.input_size}): input_size is "
+                f"{self.input_size}, got shape {tuple(x.shape)}"
+            )
+        if x.dim() == 3:
+            x = x.unsqueeze(2)
+        if self.batch_first:
+            x = x.transpose(0, 1)
+        steps, batch = x.shape[:2]
+        if min(x.shape[:3]) == 0:
+            raise ValueError(f"x must have at least one step, batch entry and element, got shape {tuple(x.shape)}")
+        if episode_starts is not None:
+            if self.batch_first:
+                check_shape("episode_starts", episode_starts, (batch, steps))
+                episode_starts = episode_starts.transpose(0, 1)
+            check_shape("episode_starts", episode_starts, (steps, batch))
+        h, c = self._check_state(state, x, batch)
+        last_h, last_c = [], []
+        for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
+            records: list[Record] | None = [] if self._traces else None
+            run = scan if _can_scan(layer, x) else plain_scan  # type: ignore[arg-type]
+            x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts, records)  # type: ignore[arg-type]
+            last_h.append(h_l)
+            last_c.append(c_l)
+            for trace in self._traces:
+                trace.add(len(last_h) - 1, records)  # type: ignore[arg-type]
+            x = x.unsqueeze(2)
+        output = x.squeeze(2)
+        return output.transpose(0, 1) if self.batch_first else output, (torch.stack(last_h), torch.stack(last_c))
+
+    def step(self, x: Tensor, state: tuple[Tensor, Tensor]) -> RIMStep:
+        """One step of all layers, a pure function of tensors, in the readable form: what export wraps.
+
+        ``x`` is `(B, input_size)` or `(B, N, input_size)`; ``state`` and the new ``h``, ``c`` are those of
+        :meth:`forward`, the rest of the result is of the last layer.
+        """
+        h, c = self._check_state(state, x, x.shape[0])
+        hs, cs = [], []
+        for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
+            result = layer.step(x, h_l, c_l)  # type: ignore[operator]
+            x = result.h
+            hs.append(result.h)
+            cs.append(result.c)
+        return result._replace(h=torch.stack(hs), c=torch.stack(cs))  # type: ignore[no-any-return]
+
+    @contextmanager
+    def trace(self) -> Iterator[Trace]:
+        """Record which RIMs are active, what they attend to and whom they listen to, in every call made inside.
+
+        ::
+
+            with rim.trace() as trace:
+                rim(x)
+            trace.active  # (T, B, num_rims)
+        """
+        trace = Trace(self.num_layers, self.batch_first)
+        self._traces.append(trace)
+        try:
+            yield trace
+        finally:
+            self._traces.remove(trace)
+
+    def _check_state(self, state: tuple[Tensor, Tensor] | None, x: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        shape = (self.num_layers, batch, self.hidden_size)
+        if state is None:
+            zeros = x.new_zeros(shape)
+            return zeros, zeros
+        for name, tensor in zip(("h", "c"), state, strict=True):
+            check_shape(f"state: {name}", tensor, shape)
+        return state
+
+
+def _can_scan(layer: RIMCell, x: Tensor) -> bool:
+    """Dropout draws a new mask at every step, and what traces, compiles or casts code wants plain operations."""
+    dropout = layer.training and (layer.input_dropout > 0 or (layer.comm_dropout > 0 and layer.communication))
+    return not (dropout or x.is_meta or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
+
+
+def plain_scan(
+    cell: RIMCell, x: Tensor, h: Tensor, c: Tensor, starts: Tensor | None = None, records: list[Record] | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`rims_rl.core.scan.scan` as a plain loop over :meth:`RIMCell.step`."""
+    steps = []
+    for t in range(x.shape[0]):
+        if starts is not None:
+            alive = (starts[t] == 0).unsqueeze(-1)
+            h, c = torch.where(alive, h, 0), torch.where(alive, c, 0)
+        steps.append(cell.step(x[t], h, c))
+        h, c = steps[-1].h, steps[-1].c
+    if records is not None:
+        _, _, *rest = zip(*steps, strict=True)
+        records.append(Record(*(torch.stack(r).detach() for r in rest)))
+    return torch.stack([step.h for step in steps]), h, c

@@ -1,0 +1,432 @@
+"""One RIM layer over a whole sequence, fast: the equations of :mod:`rims_rl.core.cell`, with a hand-written backward.
+
+Where the time of a plain autograd loop goes, and what is done about it here:
+
+1. What does not depend on the state is computed for all steps before the loop: keys, values and, with one element and
+   one head, everything on the input side. There softmax over {x, null} is a sigmoid, since the null logit is 0, and
+   what RIM k reads is that number times x W^v. So the loop only scales ``reads`` = (x W^v) W_ih of each RIM, and the
+   logit is h . (W^q_k key) with the second factor, ``probes``, known beforehand.
+2. In the backward loop only the recurrent products are left. Derivatives of the nonlinearities are computed for all
+   steps at once before it, with the mask of active RIMs multiplied in; weight gradients are one large product per RIM
+   after it, over the steps at which that RIM was active.
+3. torch's sigmoid is several times faster than its tanh on a CPU, and softmax over a dimension that is not the last.
+
+Shapes: T steps, B batch, K RIMs, H units per RIM, G gates * H, N elements, V size of what is read, n heads of key size
+d (input) or e (communication, values v). Inside the loop the RIM comes first, (K, B, .), for batched products.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rims_rl.core.cell import RIMCell, order, smallest
+from rims_rl.core.trace import Record
+
+_WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm_qkv", "comm_out")
+
+
+def scan(
+    cell: RIMCell, x: Tensor, h: Tensor, c: Tensor, starts: Tensor | None = None, records: list[Record] | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run ``cell`` over ``x`` (T, B, N, D) from ``h`` and ``c``, each (B, K * H). Dropout is not applied.
+
+    ``starts`` (T, B) is not zero where the state is set to zero before the step. Returns the outputs (T, B, K * H) and
+    the last state. If ``records`` is a list, what happened inside is appended to it.
+    """
+    keys = F.linear(x, cell.input_key) if cell.input_attention else None
+    values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value)
+    keep = None if starts is None else (starts == 0).to(x.dtype)
+    tensors = (keys, values, h, c, *(getattr(cell, name, None) for name in _WEIGHTS))
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        result = _Scan.apply(cell, records, x.shape[2], keep, *tensors)  # type: ignore[no-untyped-call]
+    else:
+        tape = _tape(keep, tensors)
+        result = _forward(cell, tape, save=records is not None)
+        _record(cell, tape, records, x.shape[2])
+    return result  # type: ignore[no-any-return]
+
+
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, cell: RIMCell, records: list[Record] | None, elements: int, keep: Tensor | None, *tensors: Any
+    ) -> Any:
+        tape = _tape(keep, tensors)
+        result = _forward(cell, tape, save=True)
+        _record(cell, tape, records, elements)
+        ctx.cell, ctx.names = cell, list(vars(tape))
+        ctx.save_for_backward(*vars(tape).values())
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> Any:
+        tape = SimpleNamespace(**dict(zip(ctx.names, ctx.saved_tensors, strict=True)))
+        return None, None, None, None, *_backward(ctx.cell, tape, d_out, d_h, d_c)
+
+
+def _tape(keep: Tensor | None, tensors: tuple[Any, ...]) -> SimpleNamespace:
+    """Everything the loop reads and, as it runs, what the backward will want: attributes are tensors or None."""
+    names = ("keys", "values", "h", "c", *_WEIGHTS)
+    return SimpleNamespace(keep=keep, **dict(zip(names, tensors, strict=True)))
+
+
+def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+    T, B = s.values.shape[:2]
+    K, H, G = cell.num_rims, cell.rim_size, s.weight_hh.shape[1]
+    n, e, v = cell.comm_heads, cell.comm_key_size, cell.comm_value_size
+    new, kept = s.values.new_empty, T if save else 1  # without a backward each step overwrites the last one's buffers
+    s.hs, s.cs = new(K, T + 1, B, H), new(K, T + 1, B, H)
+    s.hs[:, 0], s.cs[:, 0] = _split(s.h, K), _split(s.c, K)
+    s.gates, s.active = new(kept, K, B, G), new(K, kept, B, 1)
+    hs, cs, gates_of, active_of = s.hs.unbind(1), s.cs.unbind(1), s.gates.unbind(0), s.active.unbind(1)
+    if cell.cell == "gru":
+        s.state_n = new(K, kept, B, H)
+    if cell.communication:
+        s.qkv, s.p, s.heard = new(kept, B * n, K, 2 * e + v), new(kept, B * n, K, K), new(K, kept, B, n * v)
+        w_qkv, w_out = s.comm_qkv.transpose(1, 2), s.comm_out.transpose(1, 2)
+        qkv_of, p_of, heard_of = s.qkv.view(kept, B, n, K, -1).unbind(0), s.p.unbind(0), s.heard.unbind(1)
+        heard_by_head = s.heard.view(K, kept, B, n, v).permute(1, 2, 3, 0, 4).unbind(0)
+        q_of, k_of, v_of = (part.unbind(0) for part in s.qkv.split([e, e, v], -1))
+    read = _OneElement(cell, s, kept) if _is_one_element(cell, s) else _Set(cell, s, kept)
+    resets, everyone = _resets(s.keep), cell.num_active == K
+    bias_ih, bias_hh, w_hh = s.bias_ih.unsqueeze(1), s.bias_hh.unsqueeze(1), s.weight_hh.transpose(1, 2)
+    bias = bias_hh if cell.cell == "gru" else bias_ih + bias_hh
+
+    for t in range(T):
+        slot = t if save else 0
+        h, c, active = hs[t], cs[t], active_of[slot]
+        if resets[t]:
+            alive = s.keep[t].view(1, B, 1)
+            h, c = h * alive, c * alive
+        read.attend(t, slot, h, active)
+        gates = torch.baddbmm(bias, h, w_hh, out=gates_of[slot])
+        if cell.cell == "gru":
+            n_gate = gates[..., 2 * H :]
+            state_n = s.state_n[:, slot].copy_(n_gate)
+            n_gate.zero_()
+            read.add_to(gates.add_(bias_ih), t, slot)
+            r, z = gates[..., : 2 * H].sigmoid_().chunk(2, -1)
+            h_new = torch.lerp(n_gate.addcmul_(r, state_n).tanh_(), h, z)
+            cs[t + 1].copy_(c)
+        else:
+            read.add_to(gates, t, slot)
+            i, f, g, o = gates.chunk(4, -1)
+            g.add_(g)
+            gates.sigmoid_()  # so tanh of what was in g is 2 g - 1
+            c_new = torch.mul(f, c).sub_(i).addcmul_(i, g, value=2)
+            h_new = torch.neg(o).addcmul_(o, torch.add(c_new, c_new).sigmoid_(), value=2)
+            torch.lerp(c, c_new, active, out=cs[t + 1])
+        # lerp with a weight of exactly 0 or 1 gives exactly one of its ends: inactive RIMs keep their state bit for bit
+        told = h_new if everyone else torch.lerp(h, h_new, active)
+        if not cell.communication:
+            hs[t + 1].copy_(told)
+            continue
+        qkv_of[slot].copy_(torch.bmm(told, w_qkv).view(K, B, n, -1).permute(1, 2, 0, 3))
+        p = p_of[slot]  # (B * n, K who is heard, K who listens)
+        logits = torch.baddbmm(p, k_of[slot], q_of[slot].transpose(1, 2), beta=0, alpha=1 / math.sqrt(e))
+        if cell.comm_top_k is not None:
+            logits.masked_fill_(~smallest(-logits, cell.comm_top_k, dim=1), -math.inf)
+        torch.softmax(logits, 1, out=p)
+        heard_by_head[slot].copy_(torch.bmm(p.transpose(1, 2), v_of[slot]).view(B, n, K, v))
+        torch.lerp(told, torch.baddbmm(told, heard_of[slot], w_out), active, out=hs[t + 1])
+    return s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H), _join(hs[T]), _join(cs[T])
+
+
+def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Any, ...]:
+    K, T, B, _ = s.active.shape
+    H, n, e, v = cell.rim_size, cell.comm_heads, cell.comm_key_size, cell.comm_value_size
+    d_outs = d_out.view(T, B, K, H).transpose(1, 2).unbind(0)
+    d_h, d_c = _split(d_h, K), _split(d_c, K)
+    h_prev, c_prev = s.hs[:, :-1], s.cs[:, :-1]
+    if s.keep is not None:
+        h_prev, c_prev = (x * s.keep.unsqueeze(-1) for x in (h_prev, c_prev))
+    # d_rec, d_inp: gradients of what goes into the gates from the state and from the input. They start as derivatives
+    # of the nonlinearities, and are multiplied in the loop by what comes from above. For an LSTM they are the same.
+    if cell.cell == "gru":
+        d_rec, d_inp, keep_h, told = _gru_derivatives(s, h_prev)
+        factors = [(d.unflatten(-1, (3, H)).unbind(1)) for d in (d_rec, d_inp)]
+    else:
+        d_rec, to_c, keep_h, keep_c, told = _lstm_derivatives(s, h_prev, c_prev)
+        d_inp = d_rec
+        to_c_of, keep_c_of = to_c.unbind(1), keep_c.unbind(1)
+        ifg_of, o_of = d_rec[..., : 3 * H].unflatten(-1, (3, H)).unbind(1), d_rec[..., 3 * H :].unbind(1)
+    d_rec_of, d_inp_of, keep_h_of, active_of = (x.unbind(1) for x in (d_rec, d_inp, keep_h, s.active))
+    if cell.communication:
+        d_heard, d_qkv = torch.empty_like(told), told.new_empty(K, T, B, n * (2 * e + v))
+        d_heard_of, d_qkv_of, p_of = d_heard.unbind(1), d_qkv.unbind(1), s.p.unbind(0)
+        q_of, k_of, v_of = (part.unbind(0) for part in s.qkv.split([e, e, v], -1))
+        by_head = d_qkv.view(K, T, B, n, -1).permute(1, 2, 3, 0, 4)  # (T, B, n, K, .)
+        d_q_of, d_k_of, d_v_of = (part.unbind(0) for part in by_head.split([e, e, v], -1))
+    read = _OneElement(cell, s) if _is_one_element(cell, s) else _Set(cell, s)
+    resets = _resets(s.keep)
+
+    for t in range(T - 1, -1, -1):
+        d_told = d_h = d_h + d_outs[t]
+        if cell.communication:
+            p, d_active = p_of[t], torch.mul(d_h, active_of[t], out=d_heard_of[t])
+            d_read = torch.bmm(d_active, s.comm_out).view(K, B, n, v).permute(1, 2, 0, 3).reshape(B * n, K, v)
+            d_p = torch.baddbmm(p, v_of[t], d_read.transpose(1, 2), beta=0, alpha=1 / math.sqrt(e)).mul_(p)
+            d_logits = d_p.addcmul_(p, d_p.sum(1, keepdim=True), value=-1)
+            d_q_of[t].copy_(torch.bmm(d_logits.transpose(1, 2), k_of[t]).view(B, n, K, e))
+            d_k_of[t].copy_(torch.bmm(d_logits, q_of[t]).view(B, n, K, e))
+            d_v_of[t].copy_(torch.bmm(p, d_read).view(B, n, K, v))
+            d_told = torch.baddbmm(d_h, d_qkv_of[t], s.comm_qkv)
+        if cell.cell == "gru":
+            for factor in factors:
+                factor[t].mul_(d_told.unsqueeze(2))
+        else:
+            d_c = torch.addcmul(d_c, d_told, to_c_of[t])
+            ifg_of[t].mul_(d_c.unsqueeze(2))
+            o_of[t].mul_(d_told)
+            d_c = d_c.mul_(keep_c_of[t])
+        d_h = torch.baddbmm(d_told * keep_h_of[t], d_rec_of[t], s.weight_hh)
+        d_h = read.backward(t, d_inp_of[t], d_h)
+        if resets[t]:
+            alive = s.keep[t].view(1, B, 1)
+            d_h, d_c = d_h * alive, d_c * alive
+
+    rows = None if cell.num_active == K else [active.flatten().nonzero().squeeze(1) for active in s.active]
+    d_keys, d_values, d_query, d_weight_ih = read.after_backward(d_inp, h_prev, rows)
+    d_weight_hh = _weight_gradient(d_rec, h_prev, rows)
+    d_bias_ih, d_bias_hh = (d.sum((1, 2)) for d in (d_inp, d_rec))
+    d_comm_qkv = d_comm_out = None
+    if cell.communication:
+        d_comm_qkv, d_comm_out = _weight_gradient(d_qkv, told), _weight_gradient(d_heard, s.heard, rows)
+    return (d_keys, d_values, _join(d_h), _join(d_c), d_query, d_weight_ih, d_weight_hh, d_bias_ih, d_bias_hh,
+            d_comm_qkv, d_comm_out)  # fmt: skip
+
+
+def _lstm_derivatives(s: SimpleNamespace, h_prev: Tensor, c_prev: Tensor) -> tuple[Tensor, ...]:
+    """For all steps: of the gates, of the path h -> c; what h and c keep of their gradient; and h before communication.
+
+    Where a RIM is not active the first two are zero, and its c and h are kept whole.
+    """
+    gates = s.gates.transpose(0, 1)
+    i, f, g, o = gates.chunk(4, -1)
+    d_gates = gates.new_empty(gates.shape)
+    d_i, d_f, d_g, d_o = d_gates.chunk(4, -1)
+    tanh_c, tanh_g = torch.tanh(s.cs[:, 1:]), torch.sub(g, 0.5).mul_(2)
+    # sigmoid' = y (1 - y), tanh' = 1 - y^2
+    torch.addcmul(i, i, i, value=-1, out=d_i).mul_(tanh_g).mul_(s.active)
+    torch.addcmul(f, f, f, value=-1, out=d_f).mul_(c_prev).mul_(s.active)
+    torch.addcmul(i, i, tanh_g.square_(), value=-1, out=d_g).mul_(s.active)
+    torch.addcmul(o, o, o, value=-1, out=d_o).mul_(tanh_c).mul_(s.active)
+    told = torch.lerp(h_prev, torch.mul(o, tanh_c, out=tanh_g), s.active)
+    to_c = torch.addcmul(o, o, tanh_c.square_(), value=-1).mul_(s.active)
+    keep_c = torch.sub(f, 1).mul_(s.active).add_(1)
+    return d_gates, to_c, 1 - s.active, keep_c, told
+
+
+def _gru_derivatives(s: SimpleNamespace, h_prev: Tensor) -> tuple[Tensor, ...]:
+    """As for the LSTM. The n gate multiplies what comes from the state by r, so the two sides differ there."""
+    r, z, n = s.gates.transpose(0, 1).chunk(3, -1)
+    d_n = (1 - z) * (1 - n * n) * s.active
+    d_z = (h_prev - n) * z * (1 - z) * s.active
+    d_r = d_n * s.state_n * r * (1 - r)
+    d_inp, d_rec = torch.cat([d_r, d_z, d_n], -1), torch.cat([d_r, d_z, d_n * r], -1)
+    told = torch.lerp(h_prev, torch.lerp(n, h_prev, z), s.active)
+    return d_rec, d_inp, torch.lerp(torch.ones_like(z), z, s.active), told
+
+
+class _OneElement:
+    """Reading one element with one head, or the mean of the values without attention: all hoisted out of the loop.
+
+    Made with ``kept`` before the forward loop, and without it before the backward loop, as :class:`_Set` is.
+    """
+
+    def __init__(self, cell: RIMCell, s: SimpleNamespace, kept: int | None = None) -> None:
+        T, B, _, _ = s.values.shape
+        K = cell.num_rims
+        self.cell, self.s = cell, s
+        if kept is not None:
+            s.reads = F.linear(s.values.flatten(0, 2), s.weight_ih.flatten(0, 1)).view(T, B, K, -1).transpose(1, 2)
+            if s.keys is None:
+                s.active.fill_(1)
+            else:
+                s.active.fill_(self.cell.num_active == K)
+                # minus the logit of x is the log-odds of null
+                query = (s.input_query * (-1 / math.sqrt(cell.input_key_size))).transpose(0, 1).flatten(1)  # (d, K * H)
+                s.probes = torch.mm(s.keys.flatten(0, 2), query).view(T, B, K, -1).transpose(1, 2)  # (T, K, B, H)
+                s.null = s.values.new_empty(K, kept, B, 1)
+        elif s.keys is not None:
+            self.d_null = s.null * (s.null - 1)  # minus sigmoid', since the attention to x is 1 - null
+            self.d_null_of = self.d_null.unbind(1)
+        self.reads_of = s.reads.unbind(0)
+        if s.keys is not None:
+            self.probes_of, self.null_of = s.probes.unbind(0), s.null.unbind(1)
+
+    def attend(self, t: int, slot: int, h: Tensor, active: Tensor) -> None:
+        if self.s.keys is not None:
+            null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[slot]).sigmoid_()
+            if self.cell.num_active < len(null):
+                active.zero_().scatter_(0, order(null, dim=0)[: self.cell.num_active], 1)
+
+    def add_to(self, gates: Tensor, t: int, slot: int) -> None:
+        if self.s.keys is None:
+            gates.add_(self.reads_of[t])
+        else:
+            gates.addcmul_(1 - self.null_of[slot], self.reads_of[t])
+
+    def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
+        if self.s.keys is None:
+            return d_h
+        d_null = self.d_null_of[t].mul_((d_inp * self.reads_of[t]).sum(-1, keepdim=True))
+        return d_h.addcmul_(d_null, self.probes_of[t])
+
+    def after_backward(self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None) -> tuple[Any, ...]:
+        s, (K, T, B, _) = self.s, d_inp.shape
+        values, d_keys, d_query = s.values.flatten(0, 2), None, None
+        d_reads = d_inp
+        if s.keys is not None:
+            d_probes = (self.d_null * h_prev).permute(1, 2, 0, 3).reshape(T * B, -1)
+            d_probes.mul_(-1 / math.sqrt(self.cell.input_key_size))
+            d_keys = torch.mm(d_probes, s.input_query.transpose(0, 1).flatten(1).t()).view_as(s.keys)
+            d_query = torch.mm(s.keys.flatten(0, 2).t(), d_probes).view(-1, K, self.cell.rim_size).transpose(0, 1)
+        if rows is None:
+            if s.keys is not None:
+                d_reads = d_reads * (1 - s.null)
+            d_reads = d_reads.permute(1, 2, 0, 3).reshape(T * B, -1)
+            d_values = torch.mm(d_reads, s.weight_ih.flatten(0, 1))
+            return d_keys, d_values.view_as(s.values), d_query, torch.mm(d_reads.t(), values).view_as(s.weight_ih)
+        d_values, d_weight_ih = torch.zeros_like(values), torch.empty_like(s.weight_ih)
+        for k, row in enumerate(rows):
+            d_reads = d_inp[k].flatten(0, 1)[row].mul_(1 - s.null[k].flatten(0, 1)[row])
+            torch.mm(d_reads.t(), values[row], out=d_weight_ih[k])
+            d_values.index_add_(0, row, torch.mm(d_reads, s.weight_ih[k]))
+        return d_keys, d_values.view_as(s.values), d_query, d_weight_ih
+
+
+class _Set:
+    """Reading a set of elements, or with several heads: attention and read stay in the loop."""
+
+    def __init__(self, cell: RIMCell, s: SimpleNamespace, kept: int | None = None) -> None:
+        T, B, N, V = s.values.shape
+        K, n, d, new = cell.num_rims, cell.input_heads, cell.input_key_size, s.values.new_empty
+        self.cell, self.s = cell, s
+        if kept is not None:
+            s.key_rows = self._with_null(s.keys * (1 / math.sqrt(d)))  # (T, B * n, N + 1, d)
+            s.value_rows = self._with_null(s.values)
+            s.query, s.attention = new(kept, B * n, K, d), new(kept, B * n, K, N + 1)
+            s.kept = torch.ones_like(s.attention) if cell.position_competition else None
+            s.read = new(K, kept, B, V)
+        else:
+            self.d_logits, self.d_read = torch.empty_like(s.attention), new(T, B * n, K, V // n)
+            self.d_query = new(K, T, B, n * d)
+
+    def _with_null(self, x: Tensor) -> Tensor:
+        """(T, B, N, n * i) -> (T, B * n, N + 1, i): rows for each head, the last one zero."""
+        return F.pad(x.unflatten(-1, (self.cell.input_heads, -1)).transpose(2, 3).flatten(1, 2), (0, 0, 0, 1))
+
+    def attend(self, t: int, slot: int, h: Tensor, active: Tensor) -> None:
+        s, (K, B, _), n = self.s, h.shape, self.cell.input_heads
+        query = torch.bmm(h, s.input_query.transpose(1, 2)).view(K, B, n, -1)
+        s.query[slot].view(B, n, K, -1).copy_(query.permute(1, 2, 0, 3))
+        weights = s.attention[slot].copy_(torch.softmax(torch.bmm(s.query[slot], s.key_rows[t].transpose(1, 2)), -1))
+        mean = weights.view(B, n, K, -1).mean(1)
+        null = mean[..., -1]
+        if s.kept is not None:
+            kept = smallest(-mean[..., :-1], self.cell.num_active, dim=1)  # (B, K, N)
+            s.kept[slot].view(B, n, K, -1)[..., :-1] = kept.unsqueeze(1)
+            weights = weights * s.kept[slot]
+            null = -(mean[..., :-1] * kept).sum(-1)
+        active.copy_(smallest(null, self.cell.num_active, dim=1).t().unsqueeze(-1))
+        read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)
+        s.read[:, slot].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
+
+    def add_to(self, gates: Tensor, t: int, slot: int) -> None:
+        gates.baddbmm_(self.s.read[:, slot], self.s.weight_ih.transpose(1, 2))
+
+    def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
+        s, (K, B, _), n = self.s, d_h.shape, self.cell.input_heads
+        d_read = torch.bmm(d_inp, s.weight_ih).view(K, B, n, -1)
+        self.d_read[t].view(B, n, K, -1).copy_(d_read.permute(1, 2, 0, 3))
+        d_weights = torch.bmm(self.d_read[t], s.value_rows[t].transpose(1, 2)).mul_(s.attention[t])
+        if s.kept is not None:
+            d_weights.mul_(s.kept[t])
+        total = d_weights.sum(-1, keepdim=True)
+        d_logits = torch.addcmul(d_weights, s.attention[t], total, value=-1, out=self.d_logits[t])
+        d_query = torch.bmm(d_logits, s.key_rows[t]).view(B, n, K, -1)
+        self.d_query[:, t].view(K, B, n, -1).copy_(d_query.permute(2, 0, 1, 3))
+        return torch.baddbmm(d_h, self.d_query[:, t], s.input_query)
+
+    def after_backward(self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None) -> tuple[Any, ...]:
+        s, (T, B, N, _), n = self.s, self.s.values.shape, self.cell.input_heads
+        weights = s.attention if s.kept is None else s.attention * s.kept
+
+        def per_element(a: Tensor, b: Tensor) -> Tensor:  # (T, B * n, K, N + 1), (T, B * n, K, i) -> (T, B, N, n * i)
+            product = torch.matmul(a[..., :N].transpose(2, 3), b)
+            return product.view(T, B, n, N, -1).transpose(2, 3).flatten(3)
+
+        d_keys = per_element(self.d_logits, s.query).mul_(1 / math.sqrt(self.cell.input_key_size))
+        d_values = per_element(weights, self.d_read)
+        return d_keys, d_values, _weight_gradient(self.d_query, h_prev, rows), _weight_gradient(d_inp, s.read, rows)
+
+
+def _record(cell: RIMCell, s: SimpleNamespace, records: list[Record] | None, elements: int) -> None:
+    if records is None:
+        return
+    K, T, B, _ = s.active.shape
+    if s.keys is None:
+        attention = F.pad((s.active / elements).expand(-1, -1, -1, elements), (0, 1)).permute(1, 2, 0, 3)
+    elif _is_one_element(cell, s):
+        attention = torch.cat([1 - s.null, s.null], -1).permute(1, 2, 0, 3)
+    else:
+        attention = s.attention if s.kept is None else s.attention * s.kept
+        attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
+    active = s.active.squeeze(-1).permute(1, 2, 0)  # (T, B, K)
+    if cell.communication:
+        communication = s.p.view(T, B, cell.comm_heads, K, K).mean(2).transpose(2, 3) * active.unsqueeze(-1)
+    else:
+        communication = active.new_zeros(T, B, K, K)
+    records.append(Record(active.bool(), attention, communication))
+
+
+def _is_one_element(cell: RIMCell, s: SimpleNamespace) -> bool:
+    return s.keys is None or (s.keys.shape[2] == 1 and cell.input_heads == 1 and not cell.position_competition)
+
+
+def _resets(keep: Tensor | None) -> Any:
+    """At which steps somebody's state is reset, so that the others do without the two products."""
+    if keep is None:
+        return _NEVER
+    return (keep == 0).any(1).tolist()
+
+
+class _Never:
+    def __getitem__(self, t: int) -> bool:
+        return False
+
+
+_NEVER = _Never()
+
+
+def _weight_gradient(d_out: Tensor, inp: Tensor, rows: list[Tensor] | None = None) -> Tensor:
+    """(K, T, B, o), (K, T, B, i) -> (K, o, i), summed over steps and batch.
+
+    ``rows``: for each RIM the rows of (T, B), flattened, that are not zero: the others are left out.
+    """
+    d_out, inp = d_out.flatten(1, 2), inp.flatten(1, 2)
+    if rows is None:
+        return torch.bmm(d_out.transpose(1, 2), inp)
+    gradient = d_out.new_empty(d_out.shape[0], d_out.shape[2], inp.shape[2])
+    for k, row in enumerate(rows):
+        torch.mm(d_out[k][row].t(), inp[k][row], out=gradient[k])
+    return gradient
+
+
+def _split(state: Tensor, K: int) -> Tensor:
+    """(B, K * H) -> (K, B, H)"""
+    return state.view(state.shape[0], K, -1).transpose(0, 1)
+
+
+def _join(state: Tensor) -> Tensor:
+    """(K, B, H) -> (B, K * H)"""
+    return state.transpose(0, 1).flatten(1)
