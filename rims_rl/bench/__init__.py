@@ -1,0 +1,1 @@
+"""Speed, measured side by side: one module per ``rims-rl bench`` command."""
