@@ -1,0 +1,107 @@
+"""From observations to what a core reads: one vector, or a set of elements.
+
+An encoder is a Stable-Baselines3 features extractor. One that gives a set, `(batch, num_elements, element_size)`, has
+those two sizes as attributes; ``features_dim`` is their product, the width for cores that take only vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
+from torch import Tensor, nn
+
+SMALLEST_NATURE_IMAGE = 36  # NatureCNN's convolutions need at least this many pixels in each direction
+
+
+class NatureEncoder(NatureCNN):
+    """Stable-Baselines3's NatureCNN, computed in channels-last order, which is faster on CPUs and on GPUs."""
+
+    def __init__(self, observation_space: spaces.Box, features_dim: int = 512, normalized_image: bool = False) -> None:
+        _check_image(observation_space, SMALLEST_NATURE_IMAGE)
+        super().__init__(observation_space, features_dim, normalized_image)
+        self.cnn = self.cnn.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return super().forward(observations.contiguous(memory_format=torch.channels_last))
+
+
+class SpatialEncoder(BaseFeaturesExtractor):
+    """NatureCNN's convolutions, with each position of the last feature map as one element: its channels plus a learned
+    embedding of the position, so that RIMs can tell positions apart and attend to them."""
+
+    def __init__(self, observation_space: spaces.Box, normalized_image: bool = False) -> None:
+        _check_image(observation_space, SMALLEST_NATURE_IMAGE)
+        nature = NatureCNN(observation_space, 1, normalized_image)
+        convolutions = nn.Sequential(*list(nature.cnn)[:-1])  # without the flattening
+        with torch.no_grad():
+            sample = convolutions(torch.zeros(1, *observation_space.shape))
+        self.element_size, self.num_elements = sample.shape[1], sample.shape[2] * sample.shape[3]
+        super().__init__(observation_space, self.num_elements * self.element_size)
+        self.cnn = convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.position = nn.Parameter(0.1 * torch.randn(self.num_elements, self.element_size))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        features = self.cnn(observations.contiguous(memory_format=torch.channels_last))
+        return features.flatten(2).transpose(1, 2) + self.position
+
+
+class DictEncoder(BaseFeaturesExtractor):
+    """Each key of a Dict observation becomes one element: an encoder of its own, plus a learned embedding of the key.
+
+    Images large enough for NatureCNN get that, smaller ones (MiniGrid's 7 x 7 grids) a small convolutional encoder,
+    everything else one linear layer.
+    """
+
+    def __init__(self, observation_space: spaces.Dict, element_size: int = 64, normalized_image: bool = False) -> None:
+        self.num_elements, self.element_size = len(observation_space.spaces), element_size
+        super().__init__(observation_space, self.num_elements * element_size)
+        self.encoders = nn.ModuleDict()
+        for key, space in observation_space.spaces.items():
+            if not is_image_space(space, check_channels=False, normalized_image=normalized_image):
+                linear = nn.Linear(get_flattened_obs_dim(space), element_size)
+                self.encoders[key] = nn.Sequential(nn.Flatten(), linear, nn.ReLU())
+            elif min((space.shape or ())[1:]) >= SMALLEST_NATURE_IMAGE:
+                self.encoders[key] = NatureEncoder(space, element_size, normalized_image)
+            else:
+                self.encoders[key] = GridEncoder(space, element_size)
+        self.key = nn.Parameter(0.1 * torch.randn(self.num_elements, element_size))
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        elements = [encoder(observations[key]) for key, encoder in self.encoders.items()]
+        return torch.stack(elements, 1) + self.key
+
+
+class GridEncoder(BaseFeaturesExtractor):
+    """Small grids, such as MiniGrid's 7 x 7 view: two 2 x 2 convolutions, then one linear layer."""
+
+    def __init__(self, observation_space: spaces.Box, features_dim: int = 64) -> None:
+        _check_image(observation_space, 3)
+        super().__init__(observation_space, features_dim)
+        channels, height, width = observation_space.shape
+        self.network = nn.Sequential(
+            nn.Conv2d(channels, 32, 2),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64 * (height - 2) * (width - 2), features_dim),
+            nn.ReLU(),
+        )
+
+    def forward(self, observations: Tensor) -> Tensor:
+        result: Tensor = self.network(observations)
+        return result
+
+
+def _check_image(space: spaces.Space[Any], smallest: int) -> None:
+    """Channel-first images of at least ``smallest`` pixels in each direction, or a sentence that says so."""
+    shape = space.shape or ()
+    if not isinstance(space, spaces.Box) or len(shape) != 3 or min(shape[1:]) < smallest:
+        raise ValueError(
+            f"the observation must be an image of at least {smallest} x {smallest} pixels, got {space}; "
+            "for vectors use MlpRimsPolicy, for Dict observations and small grids MultiInputRimsPolicy"
+        )

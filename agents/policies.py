@@ -1,0 +1,269 @@
+"""Policies for Stable-Baselines3: encoder -> core -> heads, where the core is RIMs or any other of its kind.
+
+They work in the unmodified ``sb3_contrib.RecurrentPPO``, and in :class:`rims_rl.agents.RecurrentPPO` and
+:class:`rims_rl.agents.RecurrentA2C`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium import spaces
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, MlpExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from torch import Tensor, nn
+
+from rims_rl.agents.encoders import DictEncoder, NatureEncoder, SpatialEncoder
+from rims_rl.core import core_factory, make_core
+
+State = tuple[Tensor, Tensor]
+CRITICS = ("shared", "separate", "none")
+
+
+class MlpRimsPolicy(RecurrentActorCriticPolicy):
+    """For vector observations. The base of the other two, which only choose another encoder.
+
+    Args:
+        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, a name given to :func:`rims_rl.register_core`, or the
+            dotted path of a factory.
+        num_rims: how many RIMs there are.
+        num_active: how many of them are updated at each step.
+        rim_size: units of one RIM. Every core has a state of ``num_rims * rim_size`` units, so that cores compare.
+        num_layers: layers of the core.
+        critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
+            ``"none"``: the critic reads the encoder through one linear layer, without memory.
+        core_kwargs: more options of the core, for ``"rims"`` those of :class:`rims_rl.RIMCell`.
+        **kwargs: of Stable-Baselines3's ActorCriticPolicy (net_arch, activation_fn, optimizer_class, ...).
+            sb3-contrib's ``lstm_hidden_size``, ``n_lstm_layers``, ``lstm_kwargs``, ``shared_lstm`` and
+            ``enable_critic_lstm`` are mapped onto the arguments above.
+    """
+
+    encoder_class: type[BaseFeaturesExtractor] = FlattenExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        *,
+        core: str = "rims",
+        num_rims: int = 6,
+        num_active: int = 4,
+        rim_size: int | None = None,
+        num_layers: int = 1,
+        critic: str | None = None,
+        core_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = {"rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
+        kwargs, mapped = _map_contrib_names(kwargs, given)
+        self.core_name, self.num_active = core, num_active
+        self.num_rims: int = num_rims
+        self.rim_size: int = mapped["rim_size"]
+        self.num_layers: int = mapped["num_layers"]
+        self.critic_kind: str = mapped["critic"]
+        self.core_kwargs = {**mapped["lstm_kwargs"], **(core_kwargs or {})}
+        self.lstm_output_dim = self.num_rims * self.rim_size
+        if self.critic_kind not in CRITICS:
+            raise ValueError(f'critic must be "shared", "separate" or "none", got {critic!r}')
+        if self.critic_kind == "shared" and not kwargs.get("share_features_extractor", True):
+            raise ValueError(
+                'critic="shared" needs share_features_extractor=True, got False: one core cannot read two encoders; '
+                'use critic="separate"'
+            )
+        kwargs.setdefault("features_extractor_class", self.encoder_class)
+        # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
+        ActorCriticPolicy.__init__(self, observation_space, action_space, lr_schedule, **kwargs)
+
+    def _build_mlp_extractor(self) -> None:
+        """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
+        self.lstm_actor: nn.Module = self._make_core()
+        self.lstm_critic: nn.Module | None = None
+        self.critic: nn.Module | None = None
+        width: int = self.lstm_actor.output_size
+        if self.critic_kind == "separate":
+            self.lstm_critic = self._make_core()
+        elif self.critic_kind == "none":
+            self.critic = nn.Linear(self.features_dim, width)
+        # what sb3-contrib's algorithms and predict() look at
+        self.shared_lstm, self.enable_critic_lstm = self.critic_kind == "shared", self.critic_kind == "separate"
+        self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_output_dim)
+        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, self.device)
+
+    def _make_core(self) -> nn.Module:
+        takes_sets = getattr(core_factory(self.core_name), "takes_sets", False)
+        width = getattr(self.features_extractor, "element_size", self.features_dim) if takes_sets else self.features_dim
+        return make_core(
+            self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,
+            **self.core_kwargs,
+        )  # fmt: skip
+
+    @property
+    def core(self) -> nn.Module:
+        """The actor's core, which is also the critic's if that is shared."""
+        return self.lstm_actor
+
+    def parameter_counts(self) -> dict[str, int]:
+        """How many parameters the encoder, the core and the heads have."""
+        counts = {"encoder": 0, "core": 0, "heads": 0}
+        for name, parameter in self.named_parameters():
+            first = name.split(".")[0]
+            part = "core" if first in ("lstm_actor", "lstm_critic") else "encoder" if "extractor" in first else "heads"
+            counts["heads" if first == "mlp_extractor" else part] += parameter.numel()
+        return counts
+
+    def forward(
+        self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
+        latent_pi, latent_vf, states = self._latents(obs, lstm_states, episode_starts)
+        distribution = self._get_action_dist_from_latent(latent_pi)
+        actions = distribution.get_actions(deterministic=deterministic)
+        log_prob = distribution.log_prob(actions)
+        return actions.reshape((-1, *self.action_space.shape)), self.value_net(latent_vf), log_prob, states
+
+    def evaluate_actions(
+        self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        latent_pi, latent_vf, _ = self._latents(obs, lstm_states, episode_starts)
+        distribution = self._get_action_dist_from_latent(latent_pi)
+        if isinstance(self.action_space, spaces.MultiBinary):
+            actions = actions.float()  # buffers keep int8, which Bernoulli's log-probability does not take
+        return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+
+    def get_distribution(
+        self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
+    ) -> tuple[Distribution, State]:
+        features = self._features(obs, self.pi_features_extractor)
+        latent, state = self._process_sequence(features, lstm_states, episode_starts, self.lstm_actor)
+        return self._get_action_dist_from_latent(self.mlp_extractor.forward_actor(latent)), state
+
+    def predict_values(self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor) -> Tensor:
+        features = self._features(obs, self.vf_features_extractor)
+        if self.critic is not None:
+            latent = self.critic(features.flatten(1))
+        else:
+            core = self.lstm_critic or self.lstm_actor
+            latent, _ = self._process_sequence(features, lstm_states, episode_starts, core)
+        values: Tensor = self.value_net(self.mlp_extractor.forward_critic(latent))
+        return values
+
+    def _features(self, obs: PyTorchObs, encoder: BaseFeaturesExtractor) -> Tensor:
+        return super(ActorCriticPolicy, self).extract_features(obs, encoder)
+
+    def _latents(self, obs: PyTorchObs, states: RNNStates, starts: Tensor) -> tuple[Tensor, Tensor, RNNStates]:
+        """What the actor's and the critic's heads see, and the new states."""
+        pi_features = vf_features = self._features(obs, self.pi_features_extractor)
+        if not self.share_features_extractor:
+            vf_features = self._features(obs, self.vf_features_extractor)
+        latent_pi, state_pi = self._process_sequence(pi_features, states.pi, starts, self.lstm_actor)
+        latent_vf, state_vf = latent_pi, state_pi
+        if self.lstm_critic is not None:
+            latent_vf, state_vf = self._process_sequence(vf_features, states.vf, starts, self.lstm_critic)
+        elif self.critic is not None:
+            latent_vf = self.critic(vf_features.flatten(1))
+        actor, critic = self.mlp_extractor.forward_actor(latent_pi), self.mlp_extractor.forward_critic(latent_vf)
+        return actor, critic, RNNStates(state_pi, state_vf)
+
+    @staticmethod
+    def _process_sequence(
+        features: Tensor, lstm_states: State, episode_starts: Tensor, lstm: nn.Module
+    ) -> tuple[Tensor, State]:
+        """Run a core over features that hold sequences one after the other, as sb3-contrib's buffers give them."""
+        sequences = lstm_states[0].shape[1]
+        if not getattr(lstm, "takes_sets", False):
+            features = features.flatten(1)
+        # (sequences * T, ...) -> (T, sequences, ...)
+        x = features.reshape(sequences, -1, *features.shape[1:]).transpose(0, 1)
+        starts = episode_starts.reshape(sequences, -1).transpose(0, 1)
+        output, state = lstm(x, lstm_states, starts)
+        return output.transpose(0, 1).flatten(0, 1), state
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {
+            "core": self.core_name,
+            "num_rims": self.num_rims,
+            "num_active": self.num_active,
+            "rim_size": self.rim_size,
+            "num_layers": self.num_layers,
+            "critic": self.critic_kind,
+            "core_kwargs": self.core_kwargs,
+            "share_features_extractor": self.share_features_extractor,
+        }
+
+
+class CnnRimsPolicy(MlpRimsPolicy):
+    """For images.
+
+    Args:
+        input: ``"vector"``: NatureCNN's features are one element; ``"spatial"``: the positions of its last feature map
+            are a set of elements, with positions encoded.
+        **kwargs: of :class:`MlpRimsPolicy`. Unlike there, ``net_arch`` is empty by default: the heads are linear.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        *,
+        input: str = "vector",
+        **kwargs: Any,
+    ) -> None:
+        encoders: dict[str, type[BaseFeaturesExtractor]] = {"vector": NatureEncoder, "spatial": SpatialEncoder}
+        if input not in encoders:
+            raise ValueError(f'input must be "vector" or "spatial", got {input!r}')
+        self.encoder_class = encoders[input]
+        kwargs.setdefault("net_arch", [])
+        super().__init__(observation_space, action_space, lr_schedule, **kwargs)
+
+
+class MultiInputRimsPolicy(MlpRimsPolicy):
+    """For Dict observations: each key is one element that RIMs attend to. Arguments as for :class:`MlpRimsPolicy`."""
+
+    encoder_class = DictEncoder
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(observation_space, spaces.Dict):
+            raise ValueError(f"MultiInputRimsPolicy needs a Dict observation space, got {observation_space}")
+        super().__init__(observation_space, action_space, lr_schedule, **kwargs)
+
+
+def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """sb3-contrib's keyword names -> ours. Returns what is left of ``kwargs``, and our arguments with their values."""
+    kwargs = dict(kwargs)
+    width = kwargs.pop("lstm_hidden_size", None)
+    shared, separate = kwargs.pop("shared_lstm", None), kwargs.pop("enable_critic_lstm", None)
+    layers = kwargs.pop("n_lstm_layers", None) or given["num_layers"]
+    options = kwargs.pop("lstm_kwargs", None) or {}
+    rim_size, num_rims, critic = given["rim_size"], given["num_rims"], given["critic"]
+    if width is not None:
+        if rim_size is not None:
+            raise ValueError(
+                f"give rim_size or lstm_hidden_size, not both: got rim_size={rim_size} and lstm_hidden_size={width}"
+            )
+        if width % num_rims:
+            raise ValueError(
+                f"lstm_hidden_size must be a multiple of num_rims={num_rims}, got {width}; "
+                f"{max(1, width // num_rims) * num_rims} would do"
+            )
+        rim_size = width // num_rims
+    if shared is not None or separate is not None:
+        if critic is not None:
+            raise ValueError(f"give critic or shared_lstm and enable_critic_lstm, not both: got critic={critic!r}")
+        if shared and separate:
+            raise ValueError(
+                "shared_lstm and enable_critic_lstm cannot both be True: the critic has one core or the other"
+            )
+        critic = "shared" if shared else "none" if separate is False else "separate"
+    names = {"rim_size": rim_size or 100, "num_layers": layers, "critic": critic or "shared", "lstm_kwargs": options}
+    return kwargs, names
