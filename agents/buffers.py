@@ -51,7 +51,7 @@ class _Sequences(_Buffer):
         if not self.generator_ready:
             self._flatten()
         sequences = self.n_envs * len(self.states)
-        per_batch = sequences if batch_size is None else batch_size // self.sequence_length
+        per_batch = min(sequences, batch_size // self.sequence_length) if batch_size else sequences
         order = np.arange(sequences) if per_batch == sequences else np.random.permutation(sequences)
         for begin in range(0, sequences, per_batch):
             yield self._sample(order[begin : begin + per_batch])

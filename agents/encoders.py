@@ -23,7 +23,6 @@ class NatureEncoder(NatureCNN):
     def __init__(self, observation_space: spaces.Box, features_dim: int = 512, normalized_image: bool = False) -> None:
         _check_image(observation_space, SMALLEST_NATURE_IMAGE)
         super().__init__(observation_space, features_dim, normalized_image)
-        self.cnn = self.cnn.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, observations: Tensor) -> Tensor:
         return super().forward(observations.contiguous(memory_format=torch.channels_last))
@@ -41,7 +40,7 @@ class SpatialEncoder(BaseFeaturesExtractor):
             sample = convolutions(torch.zeros(1, *observation_space.shape))
         self.element_size, self.num_elements = sample.shape[1], sample.shape[2] * sample.shape[3]
         super().__init__(observation_space, self.num_elements * self.element_size)
-        self.cnn = convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.cnn = convolutions
         self.position = nn.Parameter(0.1 * torch.randn(self.num_elements, self.element_size))
 
     def forward(self, observations: Tensor) -> Tensor:

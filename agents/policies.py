@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
@@ -78,6 +79,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         kwargs.setdefault("features_extractor_class", self.encoder_class)
         # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
         ActorCriticPolicy.__init__(self, observation_space, action_space, lr_schedule, **kwargs)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions only; after their init
 
     def _build_mlp_extractor(self) -> None:
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""

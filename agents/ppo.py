@@ -73,7 +73,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
     def _find_sequence_length(self) -> int:
         """The length asked for, or the longest possible; a ValueError if rollout, minibatch and length do not fit."""
         rollout = self.n_steps * self.n_envs
-        batch = rollout if self.batch_size is None else self.batch_size
+        batch = min(self.batch_size or rollout, rollout)
         if rollout % batch:
             fitting = max(size for size in range(1, batch + 1) if rollout % size == 0)
             raise ValueError(

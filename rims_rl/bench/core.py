@@ -20,7 +20,7 @@ from rims_rl.results import provenance, write_json
 
 INPUT_SIZE, RIM_SIZE = 512, 100
 SHAPES = [(128, 2), (128, 8), (32, 64), (16, 128)]  # T, B
-RIMS = [(6, 4), (6, 6), (24, 4)]  # num_rims, num_active
+RIMS = [(6, 4), (24, 4)]  # num_rims, num_active
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 

@@ -1,0 +1,273 @@
+"""Everything that users of sb3-contrib's RecurrentPPO do, done with our policies."""
+
+import numpy as np
+import pytest
+import sb3_contrib
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy, register_core
+from rims_rl.agents import RecurrentA2C, RecurrentPPO
+from rims_rl.agents.encoders import GridEncoder, NatureEncoder
+from rims_rl.core import LSTM, RIM, Feedforward
+from tests.agents.tasks import Anything, box, image
+
+SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}
+DICT = spaces.Dict({"view": image(7, 7, 3), "mission": spaces.MultiDiscrete([4, 5]), "last": box(3)})
+
+
+def make(observation_space, action_space, n_envs=2):
+    return DummyVecEnv([lambda: Anything(observation_space, action_space) for _ in range(n_envs)])
+
+
+def stock(policy, env, **policy_kwargs):
+    return sb3_contrib.RecurrentPPO(
+        policy, env, n_steps=16, batch_size=16, n_epochs=1, seed=0, policy_kwargs={**SMALL, **policy_kwargs}
+    )
+
+
+def algorithms(policy, env, **policy_kwargs):
+    """One of each algorithm that our policies work in."""
+    policy_kwargs = {**SMALL, **policy_kwargs}
+    yield stock(policy, env, **policy_kwargs)
+    yield RecurrentPPO(policy, env, n_steps=16, batch_size=16, n_epochs=1, seed=0, policy_kwargs=policy_kwargs)
+    yield RecurrentA2C(policy, env, n_steps=16, seed=0, policy_kwargs=policy_kwargs)
+
+
+ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3), box(2)]
+
+
+@pytest.mark.parametrize("action_space", ACTIONS, ids=lambda space: type(space).__name__)
+@pytest.mark.parametrize(
+    ("policy", "observation_space"),
+    [
+        (MlpRimsPolicy, box(5)),
+        (MlpRimsPolicy, spaces.Discrete(4)),
+        (CnnRimsPolicy, image(36, 40, 3)),
+        (CnnRimsPolicy, image(4, 36, 36)),
+        (MultiInputRimsPolicy, DICT),
+    ],
+    ids=["vector", "discrete", "image HWC", "image CHW", "dict"],
+)
+def test_trains_predicts_saves_and_loads_with_every_space(policy, observation_space, action_space, tmp_path):
+    env = make(observation_space, action_space)
+    for model in algorithms(policy, env):
+        before = [p.detach().clone() for p in model.policy.parameters()]
+        model.learn(64)
+        assert any(not torch.equal(a, b) for a, b in zip(before, model.policy.parameters(), strict=True))
+        assert all(p.isfinite().all() for p in model.policy.parameters())
+        model.save(tmp_path / "model")
+        loaded = type(model).load(tmp_path / "model", env=env)
+        observation = env.reset()
+        action, state = model.predict(observation, deterministic=True)
+        again, state_again = loaded.predict(observation, deterministic=True)
+        np.testing.assert_array_equal(action, again)
+        np.testing.assert_array_equal(state[0], state_again[0])
+        assert all(env.action_space.contains(a) for a in action)
+        loaded.learn(32)
+
+
+@pytest.mark.parametrize("critic", ["shared", "separate", "none"])
+@pytest.mark.parametrize("core", ["rims", "lstm", "gru", "none"])
+def test_every_core_and_critic_trains_in_every_algorithm(core, critic):
+    for model in algorithms(MlpRimsPolicy, make(box(5), spaces.Discrete(3)), core=core, critic=critic, num_layers=2):
+        model.learn(64)
+        assert model.policy.lstm_hidden_state_shape == (2, 1, 12)
+
+
+def test_policy_alone_is_saved_and_loaded_with_its_sizes(tmp_path):
+    for policy, space, options in [
+        (MlpRimsPolicy, box(5), {"core": "gru", "critic": "separate", "num_layers": 2}),
+        (MlpRimsPolicy, box(5), {"critic": "separate", "share_features_extractor": False}),
+        (CnnRimsPolicy, image(3, 36, 36), {"input": "spatial", "core_kwargs": {"cell": "gru", "input_heads": 2}}),
+        (MultiInputRimsPolicy, DICT, {"features_extractor_kwargs": {"element_size": 12}}),
+    ]:
+        model = stock(policy, make(space, spaces.Discrete(3)), **options)
+        model.policy.save(tmp_path / "policy")
+        loaded = policy.load(tmp_path / "policy")
+        assert str(loaded) == str(model.policy)
+        observation = model.env.reset()
+        np.testing.assert_array_equal(
+            model.policy.predict(observation, deterministic=True)[1][0],
+            loaded.predict(observation, deterministic=True)[1][0],
+        )
+
+
+def test_predict_carries_state_and_resets_at_episode_starts():
+    model = stock(MlpRimsPolicy, make(box(5), spaces.Discrete(3)))
+    first, second = (np.random.default_rng(0).normal(size=(2, 2, 5))).astype(np.float32)
+    _, fresh = model.predict(second)
+    _, state = model.predict(first, episode_start=np.ones(2, bool))
+    _, carried = model.predict(second, state, episode_start=np.zeros(2, bool))
+    _, reset = model.predict(second, state, episode_start=np.array([False, True]))
+    assert not np.allclose(carried[0], fresh[0])
+    np.testing.assert_allclose(reset[0][:, 0], carried[0][:, 0], atol=1e-6)
+    np.testing.assert_allclose(reset[0][:, 1], fresh[0][:, 1], atol=1e-6)
+    single, _ = model.predict(first[0])
+    assert single.shape == ()
+
+
+def test_evaluation_callbacks_and_normalisation(tmp_path):
+    env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=0))
+    evaluation = VecNormalize(make_vec_env("CartPole-v1", 1, seed=1), training=False)
+    for model in algorithms(MlpRimsPolicy, env):
+        callbacks = [
+            EvalCallback(evaluation, eval_freq=16, n_eval_episodes=1, best_model_save_path=tmp_path, verbose=0),
+            CheckpointCallback(16, tmp_path, "checkpoint"),
+        ]
+        model.learn(64, callback=callbacks)
+        mean, _ = evaluate_policy(model, evaluation, n_eval_episodes=2)
+        assert mean > 0
+        assert (tmp_path / "best_model.zip").exists() and list(tmp_path.glob("checkpoint_*_steps.zip"))
+
+
+def test_state_dependent_exploration_works():
+    env = make(box(5), box(2))
+    for algorithm in (sb3_contrib.RecurrentPPO, RecurrentPPO):
+        algorithm(MlpRimsPolicy, env, n_steps=16, batch_size=16, n_epochs=1, use_sde=True, policy_kwargs=SMALL).learn(
+            64
+        )
+
+
+def test_heads_of_image_policies_are_linear_and_of_others_64_64():
+    image_policy = stock(CnnRimsPolicy, make(image(3, 36, 36), spaces.Discrete(3))).policy
+    assert isinstance(image_policy.features_extractor, NatureEncoder)
+    assert len(image_policy.mlp_extractor.policy_net) == 0 and image_policy.action_net.in_features == 12
+    assert stock(MlpRimsPolicy, make(box(5), spaces.Discrete(3))).policy.net_arch == {"pi": [64, 64], "vf": [64, 64]}
+
+
+def test_positions_of_the_feature_map_are_the_elements_of_spatial_input():
+    policy = stock(CnnRimsPolicy, make(image(3, 84, 84), spaces.Discrete(3)), input="spatial").policy
+    assert (policy.features_extractor.num_elements, policy.core.input_size) == (49, 64)
+    with policy.core.trace() as trace:
+        policy.predict(np.zeros((3, 84, 84), np.uint8))
+    assert trace.input_attention.shape == (1, 1, 3, 50)
+    vector = stock(CnnRimsPolicy, make(image(3, 84, 84), spaces.Discrete(3)), input="spatial", core="lstm").policy
+    assert vector.core.input_size == 49 * 64
+
+
+def test_keys_of_a_dict_are_elements_and_small_grids_get_a_small_encoder():
+    policy = stock(MultiInputRimsPolicy, make(DICT, spaces.Discrete(3))).policy
+    assert isinstance(policy.features_extractor.encoders["view"], GridEncoder)
+    with policy.core.trace() as trace:
+        policy.predict(DICT.sample())
+    assert trace.input_attention.shape == (1, 1, 3, len(DICT.spaces) + 1)
+    large = spaces.Dict({"camera": image(3, 40, 40), "speed": box(1)})
+    assert isinstance(
+        stock(MultiInputRimsPolicy, make(large, box(1))).policy.features_extractor.encoders["camera"], NatureEncoder
+    )
+
+
+def test_channels_last_computes_the_same_as_naturecnn():
+    from stable_baselines3.common.torch_layers import NatureCNN
+
+    space = image(4, 84, 84)
+    ours, theirs = NatureEncoder(space), NatureCNN(space)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.rand(3, 4, 84, 84)
+    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "critic"),
+    [
+        ({}, "shared"),
+        ({"shared_lstm": True, "enable_critic_lstm": False}, "shared"),
+        ({"enable_critic_lstm": False}, "none"),
+        ({"shared_lstm": False}, "separate"),
+        ({"lstm_hidden_size": 30, "n_lstm_layers": 2}, "shared"),
+    ],
+)
+def test_names_of_sb3_contrib_are_mapped_onto_ours(given, critic):
+    options = {"num_rims": 3, "num_active": 2, **given}
+    policy = sb3_contrib.RecurrentPPO(MlpRimsPolicy, make(box(5), box(1)), policy_kwargs=options).policy
+    assert policy.critic_kind == critic
+    assert policy.core.hidden_size == given.get("lstm_hidden_size", 300)
+    assert policy.core.num_layers == given.get("n_lstm_layers", 1)
+
+
+def test_all_cores_have_a_state_of_the_same_width_and_only_the_core_differs():
+    policies = {
+        core: stock(CnnRimsPolicy, make(image(3, 36, 36), spaces.Discrete(3)), core=core).policy
+        for core in ("rims", "lstm", "gru", "none")
+    }
+    assert {policy.core.hidden_size for policy in policies.values()} == {12}
+    assert [type(policy.core) for policy in policies.values()][::3] == [RIM, Feedforward]
+    counts = {core: policy.parameter_counts() for core, policy in policies.items()}
+    assert len({count["encoder"] for count in counts.values()}) == 1
+    assert counts["none"]["core"] == 0 and counts["lstm"]["core"] > counts["gru"]["core"] > 0
+    for core, policy in policies.items():
+        assert sum(counts[core].values()) == sum(p.numel() for p in policy.parameters())
+
+
+def test_parameter_counts_are_printed_at_the_start_of_training(capsys):
+    env = make(box(5), spaces.Discrete(3))
+    model = RecurrentPPO("MlpRimsPolicy", env, n_steps=8, batch_size=8, n_epochs=1, verbose=1, policy_kwargs=SMALL)
+    capsys.readouterr()
+    model.learn(16)
+    total = sum(p.numel() for p in model.policy.parameters())
+    assert capsys.readouterr().out.startswith(f"MlpRimsPolicy: {total:,} parameters (encoder 0, core ")
+
+
+class OwnCore(LSTM):
+    """A user's core, found by its dotted path."""
+
+
+@pytest.mark.parametrize("core", ["mine", f"{__name__}.OwnCore"])
+def test_a_users_own_core_fits_the_hole(core, tmp_path):
+    register_core("mine", OwnCore)
+    for model in algorithms(MlpRimsPolicy, make(box(5), spaces.Discrete(3)), core=core):
+        assert type(model.policy.core).__name__ == "OwnCore"
+        model.learn(32)
+        model.save(tmp_path / "model")
+        type(model).load(tmp_path / "model")
+
+
+def test_names_of_policies_work_in_our_algorithms_and_so_do_the_stock_ones():
+    env = make(box(5), spaces.Discrete(3))
+    RecurrentA2C("MlpRimsPolicy", env, policy_kwargs=SMALL).learn(20)
+    RecurrentPPO("MlpLstmPolicy", env, n_steps=16, batch_size=16, n_epochs=1).learn(64)
+
+
+@pytest.mark.parametrize(
+    ("policy", "observation_space", "options", "words"),
+    [
+        (MlpRimsPolicy, box(5), {"rim_size": 4, "lstm_hidden_size": 12}, "rim_size=4 and lstm_hidden_size=12"),
+        (MlpRimsPolicy, box(5), {"rim_size": None, "lstm_hidden_size": 13}, "multiple of num_rims=3, got 13; 12 would"),
+        (MlpRimsPolicy, box(5), {"core": "lstn"}, "got 'lstn'; did you mean 'lstm'"),
+        (MlpRimsPolicy, box(5), {"num_active": 4}, "num_active must be between 1 and num_rims=3, got 4"),
+        (MlpRimsPolicy, box(5), {"critic": "both"}, "critic must be .* got 'both'"),
+        (MlpRimsPolicy, box(5), {"share_features_extractor": False}, 'use critic="separate"'),
+        (MlpRimsPolicy, box(5), {"shared_lstm": True, "enable_critic_lstm": True}, "cannot both be True"),
+        (CnnRimsPolicy, box(5), {}, "must be an image of at least 36 x 36 pixels"),
+        (CnnRimsPolicy, image(3, 7, 7), {}, "MultiInputRimsPolicy"),
+        (CnnRimsPolicy, image(3, 36, 36), {"input": "pixels"}, "got 'pixels'"),
+        (MultiInputRimsPolicy, box(5), {}, "needs a Dict observation space"),
+    ],
+)
+def test_mistakes_get_one_clear_sentence(policy, observation_space, options, words):
+    with pytest.raises(ValueError, match=words):
+        stock(policy, make(observation_space, spaces.Discrete(3)), **options)
+
+
+def test_unsupported_action_space_is_named():
+    with pytest.raises((ValueError, AssertionError), match="Tuple"):
+        stock(MlpRimsPolicy, make(box(5), spaces.Tuple([spaces.Discrete(2)])))
+
+
+def test_a_saved_model_whose_class_is_gone_is_one_clear_sentence(tmp_path, monkeypatch):
+    import sys
+    import types
+
+    module = types.ModuleType("gone_tomorrow")
+    module.Policy = type("Policy", (MlpRimsPolicy,), {"__module__": "gone_tomorrow"})
+    monkeypatch.setitem(sys.modules, "gone_tomorrow", module)
+    model = RecurrentPPO(module.Policy, make(box(5), box(1)), n_steps=8, batch_size=8, policy_kwargs=SMALL)
+    model.save(tmp_path / "model")
+    monkeypatch.delitem(sys.modules, "gone_tomorrow")
+    with pytest.raises(ValueError, match="cannot be loaded: .*gone_tomorrow"):
+        RecurrentPPO.load(tmp_path / "model")

@@ -1,0 +1,92 @@
+"""The cores RIMs are compared with, and how cores are found by name."""
+
+import pytest
+import torch
+
+from rims_rl import RIM
+from rims_rl.core import GRU, LSTM, Feedforward, core_factory, make_core, register_core
+
+CORES = ["rims", "lstm", "gru", "none"]
+
+
+def core(name, input_size=5, hidden_size=12, num_layers=2):
+    return make_core(name, input_size, hidden_size, num_rims=4, num_active=2, num_layers=num_layers).double()
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_every_core_has_the_protocol(name):
+    made = core(name)
+    output, (h, c) = made(torch.randn(7, 3, 5).double())
+    assert (made.input_size, made.hidden_size, made.num_layers) == (5, 12, 2)
+    assert output.shape == (7, 3, made.output_size) and h.shape == c.shape == (2, 3, 12)
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_splitting_and_resetting_are_the_same_in_every_core(name):
+    made = core(name)
+    x = torch.randn(8, 2, 5).double()
+    starts = torch.zeros(8, 2)
+    starts[5, 0] = starts[2, 1] = 1
+    together, last = made(x, None, starts)
+    first, state = made(x[:4], None, starts[:4])
+    second, split_last = made(x[4:], state, starts[4:])
+    torch.testing.assert_close(together, torch.cat([first, second]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(last, split_last, rtol=0, atol=1e-12)
+    for env, start in ((0, 5), (1, 2)):
+        alone = torch.cat([made(x[:start, env : env + 1])[0], made(x[start:, env : env + 1])[0]])
+        torch.testing.assert_close(together[:, env : env + 1], alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("ours", "torchs"), [(LSTM, torch.nn.LSTM), (GRU, torch.nn.GRU)])
+def test_baselines_are_torchs_own(ours, torchs):
+    made, other = ours(5, 12, 2), torchs(5, 12, 2)
+    other.load_state_dict({name.split(".")[-1]: weight for name, weight in made.state_dict().items()})
+    x = torch.randn(7, 3, 5)
+    torch.testing.assert_close(made(x)[0], other(x)[0])
+
+
+def test_none_has_no_memory_and_no_parameters():
+    made = Feedforward(5, 12)
+    x, state = torch.randn(7, 3, 5), (torch.randn(1, 3, 12), torch.randn(1, 3, 12))
+    output, after = made(x, state)
+    assert torch.equal(output, x) and after is state and not list(made.parameters())
+
+
+def test_a_users_own_core_is_found_by_name_or_dotted_path():
+    class Own(LSTM):
+        pass
+
+    register_core("own", Own)
+    register_core("own", Own)  # again is fine: modules are imported twice
+    assert isinstance(make_core("own", 5, 12, 4, 2, 1), Own)
+    assert core_factory("rims_rl.core.GRU") is GRU
+    with pytest.raises(ValueError, match="'own' is registered already"):
+        register_core("own", GRU)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("rim", "did you mean 'rims'"), ("transformer", "dotted path"), ("no.such.Core", "cannot be imported: No module")],
+)
+def test_an_unknown_core_is_answered_with_what_there_is(name, words):
+    with pytest.raises(ValueError, match=words):
+        core_factory(name)
+
+
+def test_an_option_that_the_core_does_not_have_is_named():
+    with pytest.raises(ValueError, match=r"'lstm' cannot be made with .*cell"):
+        make_core("lstm", 5, 12, 4, 2, 1, cell="gru")
+    assert isinstance(make_core("rims", 5, 12, 4, 2, 1, cell="gru"), RIM)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "none"])
+def test_bad_inputs_of_baselines_are_named(name):
+    made = core(name)
+    good = torch.zeros(3, 2, 5).double()
+    state = torch.zeros(2, 2, 12).double()
+    with pytest.raises(ValueError, match=r"x must be \(T, B, 5\), got shape \(3, 2, 4\)"):
+        made(good[..., :4])
+    with pytest.raises(ValueError, match=r"state: c must have shape \(2, 2, 12\), got \(1, 2, 12\)"):
+        made(good, (state, state[:1]))
+    with pytest.raises(ValueError, match=r"episode_starts must have shape \(3, 2\), got \(2, 3\)"):
+        made(good, None, torch.zeros(2, 3))
