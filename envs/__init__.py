@@ -1,1 +1,5 @@
-"""What Gymnasium sees, imported as ``rims_rl.envs``: Atari, MiniGrid with distractors, MultiRoom and perturbations."""
+"""What Gymnasium sees: environments and wrappers."""
+
+from rims_rl.envs.efference import EfferenceCopy
+
+__all__ = ["EfferenceCopy"]

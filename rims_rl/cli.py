@@ -50,14 +50,27 @@ def _root(
     pass
 
 
+Threads = Annotated[int, typer.Option(min=1, help="Threads torch may use.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Timed repeats of each measurement.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer and smaller cases, to see that it works.")]
+Out = Annotated[Path, typer.Option(help="JSON file to write.")]
+
+
 @bench.command("core")
 def _bench_core(
-    threads: Annotated[int, typer.Option(min=1, help="Threads torch may use.")] = 2,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed repeats of each measurement.")] = 7,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller cases, to see that it works.")] = False,
-    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("docs/results/bench_core.json"),
+    threads: Threads = 2, repeats: Repeats = 7, quick: Quick = False, out: Out = Path("docs/results/bench_core.json")
 ) -> None:
-    """Time the RIM core side by side with torch's LSTM."""
+    """Time the RIM core side by side with torch's LSTM and GRU."""
     from rims_rl.bench.core import bench_core
 
-    bench_core(threads=threads, repeats=repeats, quick=quick, out=out)
+    bench_core(threads, repeats, quick, out)
+
+
+@bench.command("update")
+def _bench_update(
+    threads: Threads = 2, repeats: Repeats = 3, quick: Quick = False, out: Out = Path("docs/results/bench_update.json")
+) -> None:
+    """Time one PPO update and one rollout step side by side with stock RecurrentPPO."""
+    from rims_rl.bench.update import bench_update
+
+    bench_update(threads, repeats, quick, out)

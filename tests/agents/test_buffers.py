@@ -27,7 +27,7 @@ def collect(model):
 @pytest.mark.parametrize("sequence_length", [1, 4, 12, 24, None])
 @pytest.mark.parametrize("space", [None, spaces.Dict({"a": box(2), "b": image(3, 7, 7)})], ids=["vector", "dict"])
 def test_replaying_stored_sequences_gives_the_values_and_log_probabilities_of_the_rollout(sequence_length, space):
-    """So states at the beginning of sequences and resets inside them are those of the rollout: PPO's first ratio is 1."""
+    """So states where sequences begin and resets inside them are those of the rollout, and PPO's first ratio is 1."""
     model = make_model(space, sequence_length=sequence_length)
     buffer = collect(model)
     assert buffer.episode_starts[1:].any(), "episodes should end inside sequences"

@@ -1,7 +1,7 @@
 """The authors' released Atari agent ignores its RIMs: nothing in this file would pass there.
 
-For every policy class and every algorithm: gradients of the policy loss and of the value loss reach every RIM, the state
-changes what the agent does and what it expects, and without the core's output the agent is blind.
+For every policy class and every algorithm: gradients of the policy loss and of the value loss reach every RIM, the
+state changes what the agent does and what it expects, and without the core's output the agent is blind.
 """
 
 import numpy as np

@@ -1,10 +1,13 @@
 """Learning a task that needs memory, with both algorithms."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.utils import LinearSchedule
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from tests.agents.tasks import Cue
@@ -35,3 +38,32 @@ def test_cores_with_memory_remember_the_cue(algorithm, options, core):
 @pytest.mark.parametrize(("algorithm", "options"), [(RecurrentPPO, PPO), (RecurrentA2C, A2C)], ids=["ppo", "a2c"])
 def test_without_memory_it_stays_at_chance(algorithm, options):
     assert 0.35 < success(algorithm, "none", 40_000, **options) < 0.65
+
+
+class NoVelocities(gym.ObservationWrapper):
+    """CartPole with only the positions: velocities must be remembered from one step to the next."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def observation(self, observation):
+        return observation[[0, 2]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_cartpole_without_velocities_reaches_450():
+    """What sb3-contrib asks of its LSTM."""
+    env = make_vec_env("CartPole-v1", 8, seed=0, wrapper_class=NoVelocities)
+    kwargs = {"num_rims": 6, "num_active": 4, "rim_size": 16, "ortho_init": False, "net_arch": [64]}
+    model = RecurrentPPO(
+        "MlpRimsPolicy", env, n_steps=128, batch_size=256, n_epochs=10, learning_rate=LinearSchedule(1e-3, 0, 1),
+        gamma=0.98, gae_lambda=0.8, seed=0, policy_kwargs=kwargs,
+    )  # fmt: skip
+    evaluation = make_vec_env("CartPole-v1", 1, seed=1, wrapper_class=NoVelocities)
+    solved = EvalCallback(evaluation, StopTrainingOnRewardThreshold(490), eval_freq=2048, n_eval_episodes=10, verbose=0)
+    model.learn(200_000, callback=solved)
+    mean, _ = evaluate_policy(model, evaluation, n_eval_episodes=20)
+    print(f"CartPole without velocities: {mean} after {model.num_timesteps} steps")
+    assert mean >= 450

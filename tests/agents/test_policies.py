@@ -269,5 +269,5 @@ def test_a_saved_model_whose_class_is_gone_is_one_clear_sentence(tmp_path, monke
     model = RecurrentPPO(module.Policy, make(box(5), box(1)), n_steps=8, batch_size=8, policy_kwargs=SMALL)
     model.save(tmp_path / "model")
     monkeypatch.delitem(sys.modules, "gone_tomorrow")
-    with pytest.raises(ValueError, match="cannot be loaded: .*gone_tomorrow"):
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*gone_tomorrow"):
         RecurrentPPO.load(tmp_path / "model")
