@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 
-class EfferenceCopy(gym.Wrapper[Any, Any, Any, Any]):
+class EfferenceCopy(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Adds the previous action and reward to the observation: the paper's efference copy.
 
     The observation becomes a Dict, or stays one, with two more keys. With ``MultiInputRimsPolicy`` each key is an
@@ -24,7 +24,8 @@ class EfferenceCopy(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
         inner = env.observation_space
         self._is_dict = isinstance(inner, spaces.Dict)
         keys = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
