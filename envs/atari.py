@@ -101,8 +101,8 @@ class AtariVecEnv(VecEnv):
             seconds = round(time.time() - self._started, 6)
             infos[i]["episode"] = {"r": float(self._scores[i]), "l": int(self._lengths[i]), "t": seconds}
             self._scores[i] = self._lengths[i] = 0
-        for i, lives in enumerate(self._lives):
-            infos[i]["lives"] = int(lives)
+        for env_info, lives in zip(infos, self._lives, strict=True):
+            env_info["lives"] = int(lives)
         rewards = np.sign(raw) if self.clip_rewards else raw
         return observations, rewards.astype(np.float32), dones, infos
 

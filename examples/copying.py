@@ -124,7 +124,7 @@ def progress_bars(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description:4}"),
         BarColumn(16),
-        TextColumn("loss {task.fields[loss]:.3f}  accuracy {task.fields[right]:.3f}  {task.fields[rate]:.0f}/s"),
+        TextColumn("loss {task.fields[loss]:.3f}  accuracy {task.fields[right]:.3f}  {task.fields[rate]:3.0f}/s"),
         TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         console=console,
@@ -180,7 +180,7 @@ def save_figure(steps: list[Step], out: Path) -> None:
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
     active = torch.tensor([step.active for step in steps]).T  # (NUM_RIMS, T)
-    axes.pcolormesh(active, cmap="Greys", vmin=-0.06, vmax=1.15, edgecolors="white", linewidth=1.5)
+    axes.pcolormesh(active, cmap="Greys", vmin=-0.12, vmax=1.15, edgecolors="white", linewidth=1.5)
     for t, step in enumerate(steps):
         axes.text(t + 0.5, -1.25, step.input, ha="center", va="center", color=COLOURS[step.phase])
         axes.text(t + 0.5, -0.5, step.output, ha="center", va="center", color=step.output_colour)

@@ -71,7 +71,7 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
     print(f"written to {out}")
 
 
-class _Frames(gym.Env[np.ndarray, int]):
+class _Frames(gym.Env[np.ndarray, np.int64]):
     """Random frames of an Atari game's shape."""
 
     observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -81,7 +81,7 @@ class _Frames(gym.Env[np.ndarray, int]):
         super().reset(seed=seed)
         return self.np_random.integers(0, 256, (4, 84, 84), np.uint8), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         frame = self.np_random.integers(0, 256, (4, 84, 84), np.uint8)
         return frame, float(self.np_random.random() < 0.05), bool(self.np_random.random() < 0.005), False, {}
 

@@ -29,6 +29,9 @@ from torch.autograd.function import once_differentiable
 from rims_rl.core.cell import RIMCell, order, smallest
 from rims_rl.core.trace import Record
 
+# Longer sequences are run in pieces: malloc keeps freed buffers of up to 32 MB for the next use, and gives larger ones
+# back to the system, which then has to clear every page of them again. This many gates, in float32, are 24 MB.
+_PIECE = 6_000_000
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm_qkv", "comm_out")
 
 
@@ -40,6 +43,14 @@ def scan(
     ``starts`` (T, B) is not zero where the state is set to zero before the step. Returns the outputs (T, B, K * H) and
     the last state. If ``records`` is a list, what happened inside is appended to it.
     """
+    steps = max(1, _PIECE // (x.shape[1] * cell.weight_ih[..., 0].numel()))
+    if len(x) > steps:
+        outputs = []
+        for begin in range(0, len(x), steps):
+            piece = slice(begin, begin + steps)
+            output, h, c = scan(cell, x[piece], h, c, None if starts is None else starts[piece], records)
+            outputs.append(output)
+        return torch.cat(outputs), h, c
     keys = F.linear(x, cell.input_key) if cell.input_attention else None
     values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value)
     keep = None if starts is None else (starts == 0).to(x.dtype)

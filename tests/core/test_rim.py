@@ -231,6 +231,21 @@ def test_gradient_does_not_cross_an_episode_start():
     assert (gradient[:3] == 0).all() and (gradient[3:] != 0).any(-1).all()
 
 
+def test_long_sequences_run_in_pieces_and_nobody_can_tell(monkeypatch):
+    rim = RIM(5, 18, 6, 4, dtype=torch.float64)
+    x = torch.randn(9, 3, 5, dtype=torch.float64, requires_grad=True)
+    starts = torch.rand(9, 3) < 0.2
+    results = []
+    for piece in (10**9, 2 * 3 * 6 * 12, 1):  # all at once, two steps, one step at a time
+        monkeypatch.setattr("rims_rl.core.scan._PIECE", piece)
+        with rim.trace() as trace:
+            output, state = rim(x, episode_starts=starts)
+        results.append([output, *state, *gradients([output, *state], [x, *rim.parameters()]), *trace.layers[0]])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
 def test_batch_order_does_not_matter():
     rim = RIM(5, 18, 6, 4, dtype=torch.float64)
     x, order = torch.randn(7, 6, 5, dtype=torch.float64), torch.randperm(6)
