@@ -154,6 +154,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         return values
 
     def _features(self, obs: PyTorchObs, encoder: BaseFeaturesExtractor) -> Tensor:
+        if isinstance(obs, Tensor) and obs.dim() == 4:  # images, while they are still bytes
+            obs = obs.contiguous(memory_format=torch.channels_last)
         return super(ActorCriticPolicy, self).extract_features(obs, encoder)
 
     def _latents(self, obs: PyTorchObs, states: RNNStates, starts: Tensor) -> tuple[Tensor, Tensor, RNNStates]:

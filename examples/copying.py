@@ -134,8 +134,7 @@ def progress_bars(console: Console) -> Progress:
 class Step(NamedTuple):
     phase: str
     input: str
-    output: str  # empty before the recall
-    output_colour: str  # red: wrong
+    output: str  # empty before the recall, with an exclamation mark if wrong
     active: list[bool]  # of each RIM
 
 
@@ -146,11 +145,10 @@ def record(model: Copier, span: int) -> list[Step]:
     with model.core.trace() as trace:
         answer = model(x).argmax(-1)
     phases = ["digits"] * DIGITS + ["blank"] * span + ["recall"] * (1 + DIGITS)
-    before = len(x) - DIGITS
-    outputs = [""] * before + [str(digit) for digit in answer[:, 0].tolist()]
-    colours = [COLOURS["recall"]] * before + [COLOURS["recall"] if r else "red" for r in (answer == digits)[:, 0]]
+    marks = ["" if right else "!" for right in (answer == digits)[:, 0]]
+    outputs = [""] * (DIGITS + span + 1) + [f"{digit}{mark}" for digit, mark in zip(answer[:, 0], marks, strict=True)]
     inputs = [str(digit or "·") for digit in x[:, 0].tolist()]
-    return [Step(*step) for step in zip(phases, inputs, outputs, colours, trace.active[:, 0].tolist(), strict=True)]
+    return [Step(*step) for step in zip(phases, inputs, outputs, trace.active[:, 0].tolist(), strict=True)]
 
 
 def draw(steps: list[Step]) -> Text:
@@ -165,7 +163,7 @@ def draw(steps: list[Step]) -> Text:
         text.append(step.input.ljust(2), COLOURS[step.phase])
     text.append("\noutput  ")
     for step in steps:
-        text.append(step.output.ljust(2), step.output_colour)
+        text.append(step.output.ljust(2), COLOURS[step.phase])
     for k in range(NUM_RIMS):
         text.append(f"\nRIM {k}   ")
         for step in steps:
@@ -183,7 +181,7 @@ def save_figure(steps: list[Step], out: Path) -> None:
     axes.pcolormesh(active, cmap="Greys", vmin=-0.12, vmax=1.15, edgecolors="white", linewidth=1.5)
     for t, step in enumerate(steps):
         axes.text(t + 0.5, -1.25, step.input, ha="center", va="center", color=COLOURS[step.phase])
-        axes.text(t + 0.5, -0.5, step.output, ha="center", va="center", color=step.output_colour)
+        axes.text(t + 0.5, -0.5, step.output, ha="center", va="center", color=COLOURS[step.phase])
     for phase, colour in COLOURS.items():
         inside = [t for t, step in enumerate(steps) if step.phase == phase]
         first, end = inside[0], inside[-1] + 1

@@ -3,6 +3,7 @@
 Verb modules import torch, so each command imports its own when it runs and ``rims-rl --help`` stays quick.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,8 @@ app = typer.Typer(
 
 bench = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+zoo = typer.Typer(help="List the configurations of the zoo, or show one.")
+app.add_typer(zoo, name="zoo")
 
 
 def main() -> None:
@@ -50,10 +53,58 @@ def _root(
     pass
 
 
+CORES = os.cpu_count() or 1
 Threads = Annotated[int, typer.Option(min=1, help="Threads torch may use.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Timed repeats of each measurement.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer and smaller cases, to see that it works.")]
 Out = Annotated[Path, typer.Option(help="JSON file to write.")]
+Env = Annotated[str, typer.Option(help="An Atari game, such as DemonAttack, or any Gymnasium id.")]
+Algo = Annotated[str, typer.Option(help="ppo or a2c.")]
+Config = Annotated[Path | None, typer.Option(help="YAML file of your own values.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, actions and environments.")]
+
+
+@app.command("train")
+def _train(
+    env: Env,
+    algo: Algo = "ppo",
+    core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or a core of your own.")] = None,
+    n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
+    n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    threads: Threads = CORES,
+    config: Config = None,
+    set_: Set = None,
+    logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
+    eval_freq: Annotated[int, typer.Option(min=0, help="Evaluate every so many steps; 0: never.")] = 250_000,
+    eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 10,
+) -> None:
+    """Train an agent."""
+    from rims_rl.train import train
+
+    flags = {"core": core, "n_timesteps": n_timesteps, "n_envs": n_envs}
+    overrides = (set_ or []) + [f"{key}={value}" for key, value in flags.items() if value is not None]
+    train(env, algo, seed, device, threads, config, overrides, logdir, eval_freq, eval_episodes)
+
+
+@app.command("evaluate")
+def _evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or its folder best.")],
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    deterministic: Annotated[
+        bool | None, typer.Option("--deterministic/--stochastic", help="Default: stochastic on Atari only.")
+    ] = None,
+    seed: Seed = 0,
+    n_envs: Annotated[int, typer.Option(min=1, help="Environments side by side.")] = 8,
+    threads: Threads = CORES,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in the run.")] = None,
+) -> None:
+    """Play a trained agent and say how well it does."""
+    from rims_rl.evaluate import evaluate
+
+    evaluate(run, episodes, deterministic, seed, n_envs, threads, out)
 
 
 @bench.command("core")
@@ -74,3 +125,25 @@ def _bench_update(
     from rims_rl.bench.update import bench_update
 
     bench_update(threads, repeats, quick, out)
+
+
+@zoo.callback(invoke_without_command=True)
+def _zoo(context: typer.Context) -> None:
+    """List the configurations that come with rims-rl."""
+    if context.invoked_subcommand is None:
+        from rims_rl.zoo import print_configs
+
+        print_configs()
+
+
+@zoo.command("show")
+def _zoo_show(
+    env: Annotated[str, typer.Argument(help="An Atari game, such as DemonAttack, or any Gymnasium id.")],
+    algo: Algo = "ppo",
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Print what training on ENV would use, and where each value comes from."""
+    from rims_rl.zoo import print_config
+
+    print_config(env, algo, config, set_ or [])

@@ -7,13 +7,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import rims_rl
 from rims_rl import cli
-from rims_rl.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 INSTALLED_AS = {
@@ -124,22 +122,8 @@ def test_misspelled_call_says_so_and_exits_with_2(arguments, message, monkeypatc
 
 
 def test_user_error_becomes_one_line_and_exit_code_2(monkeypatch, capsys):
-    def refuse(**_):
-        raise UserError("--out is a folder: docs. Name a file.")
-
-    monkeypatch.setitem(sys.modules, "rims_rl.bench", SimpleNamespace(bench_core=refuse))
-    assert fail(["bench", "core"], monkeypatch, capsys) == "rims-rl: --out is a folder: docs. Name a file.\n"
-
-
-def test_bench_core_passes_its_options_on(monkeypatch):
-    calls = []
-    recorder = SimpleNamespace(bench_core=lambda **options: calls.append(options))
-    monkeypatch.setitem(sys.modules, "rims_rl.bench", recorder)
-    monkeypatch.setattr(sys, "argv", ["rims-rl", "bench", "core", "--threads", "1", "--quick", "--out", "here.json"])
-    with pytest.raises(SystemExit) as exit_:
-        cli.main()
-    assert exit_.value.code == 0
-    assert calls == [{"threads": 1, "repeats": 7, "quick": True, "out": Path("here.json")}]
+    error = fail(["zoo", "show", "DemonAtack"], monkeypatch, capsys)
+    assert error == "rims-rl: there is no environment called 'DemonAtack'; did you mean DemonAttack?\n"
 
 
 def test_version_is_printed(monkeypatch, capsys):

@@ -39,7 +39,7 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
         forwards["cnn alone"] = _cnn_forward(models["ours, none"])
         print(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes", flush=True)
         update_ms = medians(updates, repeats)
-        forward_ms = medians(forwards, repeats, calls=20)
+        forward_ms = medians(forwards, 10 * repeats, calls=10)
     result = {
         "what": "Median milliseconds, candidates taking turns in one process. Frames of DemonAttack's shape "
         "(4 x 84 x 84, random), 6 actions, episodes of about 200 steps. update: one call of train(), "

@@ -258,21 +258,18 @@ class _OneElement:
         K = cell.num_rims
         self.cell, self.s = cell, s
         if kept is not None:
-            s.reads = F.linear(s.values.flatten(0, 2), s.weight_ih.flatten(0, 1)).view(T, B, K, -1).transpose(1, 2)
-            if s.keys is None:
-                s.active.fill_(1)
-            else:
-                s.active.fill_(self.cell.num_active == K)
-                # minus the logit of x is the log-odds of null
-                query = (s.input_query * (-1 / math.sqrt(cell.input_key_size))).transpose(0, 1).flatten(1)  # (d, K * H)
-                s.probes = torch.mm(s.keys.flatten(0, 2), query).view(T, B, K, -1).transpose(1, 2)  # (T, K, B, H)
+            s.reads = torch.matmul(s.values.view(T * B, -1), s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
+            s.active.fill_(cell.num_active == K)
+            if s.keys is not None:  # minus the logit of x is the log-odds of null
+                keys = s.keys.view(T * B, -1) * (-1 / math.sqrt(cell.input_key_size))
+                s.probes = torch.matmul(keys, s.input_query).view(K, T, B, -1)
                 s.null = s.values.new_empty(K, kept, B, 1)
         elif s.keys is not None:
             self.d_null = s.null * (s.null - 1)  # minus sigmoid', since the attention to x is 1 - null
             self.d_null_of = self.d_null.unbind(1)
-        self.reads_of = s.reads.unbind(0)
+        self.reads_of = s.reads.unbind(1)
         if s.keys is not None:
-            self.probes_of, self.null_of = s.probes.unbind(0), s.null.unbind(1)
+            self.probes_of, self.null_of = s.probes.unbind(1), s.null.unbind(1)
 
     def attend(self, t: int, slot: int, h: Tensor, active: Tensor) -> None:
         if self.s.keys is not None:

@@ -1,0 +1,161 @@
+"""Policies without pickle: what is written comes back, and what is wrong is said in one sentence."""
+
+import json
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from safetensors.torch import load_file, save_file
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.portable import load_policy, save_policy, space_from_json, space_to_json
+from rims_rl.errors import UserError
+from tests.agents.tasks import Anything, box, image
+
+SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}
+
+
+def make(policy="MlpRimsPolicy", observation_space=None, action_space=None, **kwargs):
+    space = box(5) if observation_space is None else observation_space
+    env = DummyVecEnv([lambda: Anything(space, action_space or spaces.Discrete(3))] * 2)
+    return RecurrentPPO(policy, env, n_steps=8, batch_size=16, policy_kwargs={**SMALL, **kwargs})
+
+
+def save(model, folder):
+    save_policy(model.policy, folder, model.policy_kwargs, env="Anything")
+
+
+@pytest.mark.parametrize(
+    ("policy", "observation_space", "action_space", "kwargs"),
+    [
+        ("MlpRimsPolicy", None, None, {"critic": "separate", "net_arch": [8], "activation_fn": torch.nn.ReLU}),
+        ("MlpRimsPolicy", None, box(2), {"core": "lstm"}),
+        ("CnnRimsPolicy", image(4, 36, 36), spaces.MultiDiscrete([2, 3]), {"input": "spatial", "core": "gru"}),
+        ("MultiInputRimsPolicy", spaces.Dict({"a": box(2), "b": spaces.Discrete(3)}), spaces.MultiBinary(2), {}),
+    ],
+)
+def test_what_is_written_comes_back(policy, observation_space, action_space, kwargs, tmp_path):
+    model = make(policy, observation_space, action_space, **kwargs)
+    save(model, tmp_path)
+    loaded, about = load_policy(tmp_path)
+    assert about["env"] == "Anything" and str(loaded) == str(model.policy)
+    observation = model.env.reset()
+    (action, state), (expected, expected_state) = (p.predict(observation, deterministic=True) for p in (loaded, model))
+    np.testing.assert_array_equal(action, expected)
+    np.testing.assert_array_equal(state, expected_state)
+    assert {path.name for path in tmp_path.iterdir()} == {"policy.safetensors", "policy.json"}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        box(3),
+        image(84, 84, 4),
+        spaces.Box(np.array([-1, -np.inf], np.float32), np.array([np.inf, 2], np.float32)),
+        spaces.Discrete(4, start=2),
+        spaces.MultiDiscrete([2, 5]),
+        spaces.MultiBinary(3),
+        spaces.Dict({"x": box(2), "y": spaces.Dict({"z": spaces.Discrete(2)})}),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*Box.*precision")
+def test_spaces_survive_json(space):
+    assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
+
+
+class Touch:
+    """Unpickling this would make a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def change(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def damage(kind, folder):
+    weights, about = folder / "policy.safetensors", folder / "policy.json"
+    tensors = load_file(weights)
+    name = "action_net.weight"
+    if kind == "pickle":
+        weights.write_bytes(pickle.dumps(Touch(folder / "touched")))
+    elif kind == "torch pickle":
+        torch.save({"x": Touch(folder / "touched")}, weights)
+    elif kind == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif kind == "huge declared shape":
+        header = json.dumps({name: {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
+        weights.write_bytes(struct.pack("<Q", len(header)) + header)
+    elif kind == "huge network":
+        kwargs = {**json.loads(about.read_text())["policy_kwargs"], "rim_size": 10**6}
+        change(about, policy_kwargs=kwargs)
+    elif kind == "wrong dtype":
+        save_file({**tensors, name: tensors[name].double()}, weights)
+    elif kind == "wrong shape":
+        save_file({**tensors, name: tensors[name][:1].clone()}, weights)
+    elif kind == "not finite":
+        save_file({**tensors, name: tensors[name] * float("nan")}, weights)
+    elif kind == "missing weight":
+        save_file({key: value for key, value in tensors.items() if key != name}, weights)
+    elif kind == "no weights":
+        weights.unlink()
+    elif kind == "no description":
+        about.unlink()
+    elif kind == "not JSON":
+        about.write_bytes(b"\x80\x04K")
+    elif kind == "another format":
+        change(about, format=99)
+    elif kind == "unknown policy":
+        change(about, policy="os.system")
+    elif kind == "unknown core":
+        change(about, policy_kwargs={**SMALL, "core": "no_such_core"})
+    elif kind == "core by path":
+        change(about, policy_kwargs={**SMALL, "core": "os.system"})
+    elif kind == "huge observation":
+        change(about, observation_space={"type": "Box", "low": 0, "high": 1, "shape": [10**6, 10**6], "dtype": "uint8"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("pickle", "damaged or not a safetensors file"),
+        ("torch pickle", "damaged or not a safetensors file"),
+        ("truncated", "damaged"),
+        ("huge declared shape", "damaged"),
+        ("huge network", "must have shape"),
+        ("wrong dtype", "'action_net.weight' must be float32, got torch.float64"),
+        ("wrong shape", r"'action_net.weight' must have shape \(3, .*got \(1,"),
+        ("not finite", "'action_net.weight' holds values that are not finite"),
+        ("missing weight", "'action_net.weight' is in only one"),
+        ("no weights", "has no policy.safetensors"),
+        ("no description", "has no policy.json"),
+        ("not JSON", "cannot be read"),
+        ("another format", "format 1"),
+        ("unknown policy", "does not describe a policy.*os.system"),
+        ("unknown core", "does not describe a policy.*no_such_core"),
+        ("core by path", "'os.system' would import code"),
+        ("huge observation", "too large"),
+    ],
+)
+def test_damaged_and_hostile_files_are_refused_and_nothing_is_run(kind, words, tmp_path):
+    save(make(), tmp_path)
+    damage(kind, tmp_path)
+    with pytest.raises(UserError, match=words):
+        load_policy(tmp_path)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_a_policy_of_another_class_is_refused(tmp_path):
+    env = DummyVecEnv([lambda: Anything(box(5), spaces.Discrete(3))])
+    model = RecurrentPPO("MlpLstmPolicy", env, n_steps=8, batch_size=8)
+    with pytest.raises(UserError, match="RecurrentActorCriticPolicy cannot be written without pickle"):
+        save(model, tmp_path)

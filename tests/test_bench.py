@@ -1,0 +1,36 @@
+"""The benchmarks run, and write what they measured. No timing is asserted: that is what they are for."""
+
+import json
+import sys
+
+import pytest
+
+from rims_rl import cli
+
+
+def bench(monkeypatch, capsys, out, *arguments):
+    command = ["rims-rl", "bench", *arguments, "--quick", "--repeats", "1", "--threads", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 0
+    assert f"written to {out}" in capsys.readouterr().out.replace("\n", "")
+    result = json.loads(out.read_text())
+    assert (
+        result["torch"] and result["machine"]["cores"] and result["seconds"] > 0 and "median" in result["what"].lower()
+    )
+    return result
+
+
+def test_bench_core(monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "core.json", "core")
+    assert {case["cell"] for case in result["sequences"]} == {"lstm", "gru"}
+    assert all(ms > 0 for case in result["sequences"] for ms in case["ms"].values())
+    assert result["targets"][0]["reached"] > 0
+
+
+@pytest.mark.slow
+def test_bench_update(monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "update.json", "update")
+    names = {"stock", "stock, shared", "ours, lstm", "ours, rims", "ours, none", "cnn alone"}
+    assert set(result["update_ms"]) == set(result["forward_ms"]) == names

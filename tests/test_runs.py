@@ -1,0 +1,103 @@
+"""The folder of a run: claimed once, written whole."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from rims_rl.agents.portable import load_policy
+from rims_rl.errors import UserError
+from rims_rl.evaluate import evaluate, summary
+from rims_rl.runs import claim
+from rims_rl.train import train
+
+SMALL = ["num_rims=3", "num_active=2", "rim_size=4"]
+
+
+def run_training(tmp_path, env, *overrides, algo="ppo", seed=0, eval_freq=0):
+    return train(env, algo, seed, "cpu", 1, None, [*SMALL, *overrides], tmp_path, eval_freq, 2)
+
+
+def test_numbers_go_up_and_two_that_claim_together_get_two_folders(tmp_path):
+    assert [claim(tmp_path, "ppo", "Pong").name for _ in range(3)] == ["Pong_1", "Pong_2", "Pong_3"]
+    assert claim(tmp_path, "ppo", "Pong-v5").name == "Pong-v5_1"
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: claim(tmp_path, "a2c", "Pong"), range(40)))
+    assert len(set(folders)) == 40
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--logdir .*file cannot be written"):
+        claim(tmp_path / "file", "ppo", "Pong")
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_training_leaves_everything_in_its_folder(algo, tmp_path):
+    sizes = ["n_envs=2", "n_steps=32"] + (["batch_size=32", "n_epochs=1"] if algo == "ppo" else [])
+    run = run_training(tmp_path, "CartPole-v1", "n_timesteps=512", *sizes, algo=algo, eval_freq=128)
+    assert run == tmp_path / algo / "CartPole-v1_1"
+    names = {path.name for path in run.iterdir()}
+    assert names >= {
+        "CartPole-v1", "CartPole-v1.zip", "command.txt", "run.json", "0.monitor.csv", "evaluations.npz", "best",
+        "policy.safetensors", "policy.json", "tensorboard",
+    }  # fmt: skip
+    assert not [name for name in names if name.startswith(".")], "no temporary files stay behind"
+    config = yaml.safe_load((run / "CartPole-v1/config.yml").read_text())
+    assert config["num_rims"] == 3 and config["n_steps"] == 32
+    about = json.loads((run / "run.json").read_text())
+    assert about["seed"] == 0 and about["steps"] >= 512 and about["finished"] and about["torch"]
+    header, columns, *rows = (run / "0.monitor.csv").read_text().splitlines()
+    assert header.startswith('#{"t_start"') and columns == "r,l,t" and len(rows) > 5
+    evaluations = np.load(run / "evaluations.npz")
+    assert evaluations["results"].shape == (len(evaluations["timesteps"]), 2)
+    for folder in (run, run / "best"):
+        assert load_policy(folder)[0].core.hidden_size == 12
+    assert list((run / "tensorboard").glob("events*"))
+
+
+def test_a_run_is_repeated_from_its_settings(tmp_path):
+    runs = [
+        run_training(tmp_path, "CartPole-v1", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", seed=seed)
+        for seed in (3, 3, 4)
+    ]
+    weights = [(run / "policy.safetensors").read_bytes() for run in runs]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_atari_trains_and_is_evaluated_with_whole_games(tmp_path, capsys):
+    run = run_training(tmp_path, "Breakout", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", "n_epochs=1")
+    evaluate(run, 3, None, 0, 2, 1, None)
+    result = json.loads((run / "evaluation.json").read_text())
+    assert len(result["scores"]) == 3 and result["deterministic"] is False and min(result["lengths"]) > 50
+    assert "Breakout: mean" in capsys.readouterr().out
+
+
+def test_observations_are_normalised_in_evaluation_as_in_training(tmp_path):
+    run = run_training(
+        tmp_path, "CartPole-v1", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", "normalize=true"
+    )
+    _, about = load_policy(run)
+    statistics = about["normalisation"]["observations"][""]
+    assert len(statistics["mean"]) == 4 and statistics["var"] != [1.0] * 4
+    evaluate(run, 4, None, 0, 2, 1, tmp_path / "e.json")
+    assert json.loads((tmp_path / "e.json").read_text())["deterministic"] is True
+
+
+def test_the_summary_is_what_one_computes_by_hand():
+    scores = np.array([1.0, 2.0, 3.0, 10.0])
+    result = summary(scores)
+    assert (result["mean"], result["median"]) == (4.0, 2.5)
+    low, high = result["mean_95"]
+    assert 1.0 <= low < 4.0 < high <= 10.0
+    assert summary(np.full(5, 7.0))["mean_95"] == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_evaluating_what_is_not_a_run_is_one_sentence(folder, tmp_path):
+    with pytest.raises(UserError, match=r"has no policy\.json; is it the folder of a run"):
+        evaluate(tmp_path / folder, 1, None, 0, 1, 1, None)
+    assert not list(Path(tmp_path).iterdir())
