@@ -18,6 +18,7 @@ d (input) or e (communication, values v). Inside the loop the RIM comes first, (
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +44,9 @@ def scan(
     ``starts`` (T, B) is not zero where the state is set to zero before the step. Returns the outputs (T, B, K * H) and
     the last state. If ``records`` is a list, what happened inside is appended to it.
     """
-    steps = max(1, _PIECE // (x.shape[1] * cell.weight_ih[..., 0].numel()))
+    if starts is not None and not starts.any():
+        starts = None  # the usual case in a rollout
+    steps = max(1, _PIECE // (x.shape[1] * cell.bias_ih.numel()))
     if len(x) > steps:
         outputs = []
         for begin in range(0, len(x), steps):
@@ -93,42 +96,38 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
     T, B = s.values.shape[:2]
     K, H, G = cell.num_rims, cell.rim_size, s.weight_hh.shape[1]
     n, e, v = cell.comm_heads, cell.comm_key_size, cell.comm_value_size
-    new, kept = s.values.new_empty, T if save else 1  # without a backward each step overwrites the last one's buffers
-    s.hs, s.cs = new(K, T + 1, B, H), new(K, T + 1, B, H)
-    s.hs[:, 0], s.cs[:, 0] = _split(s.h, K), _split(s.c, K)
-    s.gates, s.active = new(kept, K, B, G), new(K, kept, B, 1)
-    hs, cs, gates_of, active_of = s.hs.unbind(1), s.cs.unbind(1), s.gates.unbind(0), s.active.unbind(1)
+    hs, cs = _steps(s, "hs", 1, T + 1, (K, B, H), True), _steps(s, "cs", 1, T + 1, (K, B, H), save)
+    hs[0].copy_(_split(s.h, K))
+    cs[0].copy_(_split(s.c, K))
+    gates_of, active_of = _steps(s, "gates", 0, T, (K, B, G), save), _steps(s, "active", 1, T, (K, B, 1), save)
     if cell.cell == "gru":
-        s.state_n = new(K, kept, B, H)
+        state_n_of = _steps(s, "state_n", 1, T, (K, B, H), save)
     if cell.communication:
-        s.qkv, s.p, s.heard = new(kept, B * n, K, 2 * e + v), new(kept, B * n, K, K), new(K, kept, B, n * v)
+        qkv_of, p_of = _steps(s, "qkv", 0, T, (B * n, K, 2 * e + v), save), _steps(s, "p", 0, T, (B * n, K, K), save)
+        heard_of = _steps(s, "heard", 1, T, (K, B, n * v), save)
         w_qkv, w_out = s.comm_qkv.transpose(1, 2), s.comm_out.transpose(1, 2)
-        qkv_of, p_of, heard_of = s.qkv.view(kept, B, n, K, -1).unbind(0), s.p.unbind(0), s.heard.unbind(1)
-        heard_by_head = s.heard.view(K, kept, B, n, v).permute(1, 2, 3, 0, 4).unbind(0)
-        q_of, k_of, v_of = (part.unbind(0) for part in s.qkv.split([e, e, v], -1))
-    read = _OneElement(cell, s, kept) if _is_one_element(cell, s) else _Set(cell, s, kept)
+    read = _OneElement(cell, s, save) if _is_one_element(cell, s) else _Set(cell, s, save)
     resets, everyone = _resets(s.keep), cell.num_active == K
     bias_ih, bias_hh, w_hh = s.bias_ih.unsqueeze(1), s.bias_hh.unsqueeze(1), s.weight_hh.transpose(1, 2)
     bias = bias_hh if cell.cell == "gru" else bias_ih + bias_hh
 
     for t in range(T):
-        slot = t if save else 0
-        h, c, active = hs[t], cs[t], active_of[slot]
+        h, c, active = hs[t], cs[t], active_of[t]
         if resets[t]:
             alive = s.keep[t].view(1, B, 1)
             h, c = h * alive, c * alive
-        read.attend(t, slot, h, active)
-        gates = torch.baddbmm(bias, h, w_hh, out=gates_of[slot])
+        read.attend(t, h, active)
+        gates = torch.baddbmm(bias, h, w_hh, out=gates_of[t])
         if cell.cell == "gru":
             n_gate = gates[..., 2 * H :]
-            state_n = s.state_n[:, slot].copy_(n_gate)
+            state_n = state_n_of[t].copy_(n_gate)
             n_gate.zero_()
-            read.add_to(gates.add_(bias_ih), t, slot)
+            read.add_to(gates.add_(bias_ih), t)
             r, z = gates[..., : 2 * H].sigmoid_().chunk(2, -1)
             h_new = torch.lerp(n_gate.addcmul_(r, state_n).tanh_(), h, z)
             cs[t + 1].copy_(c)
         else:
-            read.add_to(gates, t, slot)
+            read.add_to(gates, t)
             i, f, g, o = gates.chunk(4, -1)
             g.add_(g)
             gates.sigmoid_()  # so tanh of what was in g is 2 g - 1
@@ -140,15 +139,26 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
         if not cell.communication:
             hs[t + 1].copy_(told)
             continue
-        qkv_of[slot].copy_(torch.bmm(told, w_qkv).view(K, B, n, -1).permute(1, 2, 0, 3))
-        p = p_of[slot]  # (B * n, K who is heard, K who listens)
-        logits = torch.baddbmm(p, k_of[slot], q_of[slot].transpose(1, 2), beta=0, alpha=1 / math.sqrt(e))
+        qkv, p, heard = qkv_of[t], p_of[t], heard_of[t]
+        qkv.view(B, n, K, -1).copy_(torch.bmm(told, w_qkv).view(K, B, n, -1).permute(1, 2, 0, 3))
+        q, k, value = qkv.split([e, e, v], -1)
+        # (B * n, K who is heard, K who listens)
+        logits = torch.baddbmm(p, k, q.transpose(1, 2), beta=0, alpha=1 / math.sqrt(e))
         if cell.comm_top_k is not None:
             logits.masked_fill_(~smallest(-logits, cell.comm_top_k, dim=1), -math.inf)
         torch.softmax(logits, 1, out=p)
-        heard_by_head[slot].copy_(torch.bmm(p.transpose(1, 2), v_of[slot]).view(B, n, K, v))
-        torch.lerp(told, torch.baddbmm(told, heard_of[slot], w_out), active, out=hs[t + 1])
+        heard.view(K, B, n, v).copy_(torch.bmm(p.transpose(1, 2), value).view(B, n, K, v).permute(2, 0, 1, 3))
+        torch.lerp(told, torch.baddbmm(told, heard, w_out), active, out=hs[t + 1])
     return s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H), _join(hs[T]), _join(cs[T])
+
+
+def _steps(s: SimpleNamespace, name: str, dim: int, steps: int, shape: tuple[int, ...], save: bool) -> Sequence[Tensor]:
+    """One buffer for each step. Kept for the backward they are views, along ``dim``, of one tensor on the tape; if not
+    they are all the same one, which each step overwrites."""
+    if not save:
+        return [s.values.new_empty(shape)] * steps
+    setattr(s, name, s.values.new_empty(*shape[:dim], steps, *shape[dim:]))
+    return getattr(s, name).unbind(dim)  # type: ignore[no-any-return]
 
 
 def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Any, ...]:
@@ -250,38 +260,40 @@ def _gru_derivatives(s: SimpleNamespace, h_prev: Tensor) -> tuple[Tensor, ...]:
 class _OneElement:
     """Reading one element with one head, or the mean of the values without attention: all hoisted out of the loop.
 
-    Made with ``kept`` before the forward loop, and without it before the backward loop, as :class:`_Set` is.
+    Made with ``save`` before the forward loop, and without it before the backward loop, as :class:`_Set` is.
     """
 
-    def __init__(self, cell: RIMCell, s: SimpleNamespace, kept: int | None = None) -> None:
+    def __init__(self, cell: RIMCell, s: SimpleNamespace, save: bool | None = None) -> None:
         T, B, _, _ = s.values.shape
         K = cell.num_rims
         self.cell, self.s = cell, s
-        if kept is not None:
-            s.reads = torch.matmul(s.values.view(T * B, -1), s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
-            s.active.fill_(cell.num_active == K)
+        if save is not None:
+            values = s.values.view(1, T * B, -1).expand(K, -1, -1)
+            s.reads = torch.bmm(values, s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
             if s.keys is not None:  # minus the logit of x is the log-odds of null
-                keys = s.keys.view(T * B, -1) * (-1 / math.sqrt(cell.input_key_size))
-                s.probes = torch.matmul(keys, s.input_query).view(K, T, B, -1)
-                s.null = s.values.new_empty(K, kept, B, 1)
+                keys = (s.keys.view(1, T * B, -1) * (-1 / math.sqrt(cell.input_key_size))).expand(K, -1, -1)
+                s.probes = torch.bmm(keys, s.input_query).view(K, T, B, -1)
+                self.null_of = _steps(s, "null", 1, T, (K, B, 1), save)
         elif s.keys is not None:
             self.d_null = s.null * (s.null - 1)  # minus sigmoid', since the attention to x is 1 - null
             self.d_null_of = self.d_null.unbind(1)
         self.reads_of = s.reads.unbind(1)
         if s.keys is not None:
-            self.probes_of, self.null_of = s.probes.unbind(1), s.null.unbind(1)
+            self.probes_of = s.probes.unbind(1)
 
-    def attend(self, t: int, slot: int, h: Tensor, active: Tensor) -> None:
+    def attend(self, t: int, h: Tensor, active: Tensor) -> None:
         if self.s.keys is not None:
-            null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[slot]).sigmoid_()
+            null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[t]).sigmoid_()
             if self.cell.num_active < len(null):
                 active.zero_().scatter_(0, order(null, dim=0)[: self.cell.num_active], 1)
+                return
+        active.fill_(1)
 
-    def add_to(self, gates: Tensor, t: int, slot: int) -> None:
+    def add_to(self, gates: Tensor, t: int) -> None:
         if self.s.keys is None:
             gates.add_(self.reads_of[t])
         else:
-            gates.addcmul_(1 - self.null_of[slot], self.reads_of[t])
+            gates.addcmul_(1 - self.null_of[t], self.reads_of[t])
 
     def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
         if self.s.keys is None:
@@ -315,16 +327,19 @@ class _OneElement:
 class _Set:
     """Reading a set of elements, or with several heads: attention and read stay in the loop."""
 
-    def __init__(self, cell: RIMCell, s: SimpleNamespace, kept: int | None = None) -> None:
+    def __init__(self, cell: RIMCell, s: SimpleNamespace, save: bool | None = None) -> None:
         T, B, N, V = s.values.shape
         K, n, d, new = cell.num_rims, cell.input_heads, cell.input_key_size, s.values.new_empty
         self.cell, self.s = cell, s
-        if kept is not None:
+        if save is not None:
             s.key_rows = self._with_null(s.keys * (1 / math.sqrt(d)))  # (T, B * n, N + 1, d)
             s.value_rows = self._with_null(s.values)
-            s.query, s.attention = new(kept, B * n, K, d), new(kept, B * n, K, N + 1)
-            s.kept = torch.ones_like(s.attention) if cell.position_competition else None
-            s.read = new(K, kept, B, V)
+            self.query_of = _steps(s, "query", 0, T, (B * n, K, d), save)
+            self.attention_of = _steps(s, "attention", 0, T, (B * n, K, N + 1), save)
+            self.read_of = _steps(s, "read", 1, T, (K, B, V), save)
+            s.kept = None
+            if cell.position_competition:
+                self.kept_of = _steps(s, "kept", 0, T, (B * n, K, N + 1), save)
         else:
             self.d_logits, self.d_read = torch.empty_like(s.attention), new(T, B * n, K, V // n)
             self.d_query = new(K, T, B, n * d)
@@ -333,24 +348,25 @@ class _Set:
         """(T, B, N, n * i) -> (T, B * n, N + 1, i): rows for each head, the last one zero."""
         return F.pad(x.unflatten(-1, (self.cell.input_heads, -1)).transpose(2, 3).flatten(1, 2), (0, 0, 0, 1))
 
-    def attend(self, t: int, slot: int, h: Tensor, active: Tensor) -> None:
+    def attend(self, t: int, h: Tensor, active: Tensor) -> None:
         s, (K, B, _), n = self.s, h.shape, self.cell.input_heads
         query = torch.bmm(h, s.input_query.transpose(1, 2)).view(K, B, n, -1)
-        s.query[slot].view(B, n, K, -1).copy_(query.permute(1, 2, 0, 3))
-        weights = s.attention[slot].copy_(torch.softmax(torch.bmm(s.query[slot], s.key_rows[t].transpose(1, 2)), -1))
+        self.query_of[t].view(B, n, K, -1).copy_(query.permute(1, 2, 0, 3))
+        logits = torch.bmm(self.query_of[t], s.key_rows[t].transpose(1, 2))
+        weights = torch.softmax(logits, -1, out=self.attention_of[t])
         mean = weights.view(B, n, K, -1).mean(1)
         null = mean[..., -1]
-        if s.kept is not None:
+        if self.cell.position_competition:
             kept = smallest(-mean[..., :-1], self.cell.num_active, dim=1)  # (B, K, N)
-            s.kept[slot].view(B, n, K, -1)[..., :-1] = kept.unsqueeze(1)
-            weights = weights * s.kept[slot]
+            self.kept_of[t].view(B, n, K, -1).copy_(F.pad(kept, (0, 1), value=True).unsqueeze(1))
+            weights = weights * self.kept_of[t]
             null = -(mean[..., :-1] * kept).sum(-1)
         active.copy_(smallest(null, self.cell.num_active, dim=1).t().unsqueeze(-1))
         read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)
-        s.read[:, slot].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
+        self.read_of[t].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
 
-    def add_to(self, gates: Tensor, t: int, slot: int) -> None:
-        gates.baddbmm_(self.s.read[:, slot], self.s.weight_ih.transpose(1, 2))
+    def add_to(self, gates: Tensor, t: int) -> None:
+        gates.baddbmm_(self.read_of[t], self.s.weight_ih.transpose(1, 2))
 
     def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
         s, (K, B, _), n = self.s, d_h.shape, self.cell.input_heads
