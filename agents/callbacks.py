@@ -142,7 +142,7 @@ class RimStatistics(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         policy: Any = self.model.policy
-        buffer: Any = self.model.rollout_buffer
+        buffer: Any = getattr(self.model, "rollout_buffer", None)
         if not isinstance(getattr(policy, "core", None), RIM) or not hasattr(buffer, "states"):
             return
         observations = buffer.observations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ale_py
 import gymnasium as gym
@@ -43,12 +44,13 @@ def resolve(name: str) -> Resolved:
         if name.startswith("ALE/"):
             return Resolved(f"{spec.name}-v5", name, games[spec.name], spec.kwargs["repeat_action_probability"])
         return Resolved(name.replace("/", "-"), name, None, 0.0)
-    raise UserError(f"there is no environment called {name!r}; {_closest(name, [*games, *gym.registry])}")
+    close = _closest(name, games) or _closest(name, gym.registry)
+    hint = (
+        f"did you mean {' or '.join(close)}?" if close else "give an Atari game, such as DemonAttack, or a Gymnasium id"
+    )
+    raise UserError(f"there is no environment called {name!r}; {hint}")
 
 
-def _closest(name: str, names: list[Any]) -> str:
-    by_lower = {str(known).lower(): str(known) for known in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
-    if not close:
-        return 'give the name of an Atari game, such as "DemonAttack", or any Gymnasium id'
-    return "did you mean " + " or ".join(by_lower[match] for match in close) + "?"
+def _closest(name: str, names: Iterable[str]) -> list[str]:
+    by_lower = {known.lower(): known for known in names}
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)]

@@ -1,9 +1,11 @@
 """What the README shows, runs."""
 
+import json
 import re
 from pathlib import Path
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def test_python_snippets_run_one_after_the_other():
@@ -18,4 +20,20 @@ def test_python_snippets_run_one_after_the_other():
 
 def test_every_linked_file_exists():
     for link in re.findall(r"\]\((?!http)([^)#]+)", README):
-        assert (Path(__file__).parents[1] / link).exists(), link
+        assert (ROOT / link).exists(), link
+
+
+def test_tables_are_those_of_the_result_files():
+    core, update = (json.loads((ROOT / f"docs/results/bench_{name}.json").read_text()) for name in ("core", "update"))
+    for case in core["sequences"]:
+        if case["cell"] == "lstm":
+            ms = case["ms"]
+            speeds = " | ".join(f"{ms['fused'] / ms[name]:.2f}" for name in ("stepped", "autograd", "rim 6/4"))
+            ratio = ms["rim 24/4"] / ms["rim 6/4"]
+            assert f"| {case['T']} x {case['B']} | {speeds} | {ratio:.1f} |" in README
+    ms = core["steps"][0]["ms"]
+    assert f"takes {ms['rim 6/4'] / ms['fused']:.2f} times as long" in README
+    times, forwards = update["update_ms"], update["forward_ms"]
+    for name in times:
+        left = f"| {name} | {times[name] / 1e3:.1f} | {times['stock'] / times[name]:.1f} "
+        assert left + f"| {forwards[name]:.1f} | {forwards['stock'] / forwards[name]:.1f} |" in README

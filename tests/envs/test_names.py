@@ -31,7 +31,7 @@ def test_full_ids_keep_their_own_settings(name, expected):
         ("DemonAtack", "did you mean DemonAttack"),
         ("demonattack", "DemonAttack"),
         ("CartPole", "CartPole-v"),
-        ("qqqqqq", "any Gymnasium"),
+        ("qqqqqq", "a Gymnasium id"),
     ],
 )
 def test_a_typo_gets_the_closest_names(typo, words):
