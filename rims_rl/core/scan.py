@@ -18,7 +18,6 @@ d (input) or e (communication, values v). Inside the loop the RIM comes first, (
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rims_rl.core.cell import RIMCell, order, smallest
+from rims_rl.core.cell import RIMCell, smallest
+from rims_rl.core.reading import OneElement, Set, is_one_element, new_steps, weight_gradient
 from rims_rl.core.trace import Record
 
 # Longer sequences are run in pieces: malloc keeps freed buffers of up to 32 MB for the next use, and gives larger ones
@@ -96,18 +96,21 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
     T, B = s.values.shape[:2]
     K, H, G = cell.num_rims, cell.rim_size, s.weight_hh.shape[1]
     n, e, v = cell.comm_heads, cell.comm_key_size, cell.comm_value_size
-    hs, cs = _steps(s, "hs", 1, T + 1, (K, B, H), True), _steps(s, "cs", 1, T + 1, (K, B, H), save)
+    hs, cs = new_steps(s, "hs", 1, T + 1, (K, B, H), True), new_steps(s, "cs", 1, T + 1, (K, B, H), save)
     hs[0].copy_(_split(s.h, K))
     cs[0].copy_(_split(s.c, K))
-    gates_of, active_of = _steps(s, "gates", 0, T, (K, B, G), save), _steps(s, "active", 1, T, (K, B, 1), save)
+    gates_of, active_of = new_steps(s, "gates", 0, T, (K, B, G), save), new_steps(s, "active", 1, T, (K, B, 1), save)
     if cell.cell == "gru":
-        state_n_of = _steps(s, "state_n", 1, T, (K, B, H), save)
+        state_n_of = new_steps(s, "state_n", 1, T, (K, B, H), save)
     if cell.communication:
-        qkv_of, p_of = _steps(s, "qkv", 0, T, (B * n, K, 2 * e + v), save), _steps(s, "p", 0, T, (B * n, K, K), save)
-        heard_of = _steps(s, "heard", 1, T, (K, B, n * v), save)
+        qkv_of, p_of = (
+            new_steps(s, "qkv", 0, T, (B * n, K, 2 * e + v), save),
+            new_steps(s, "p", 0, T, (B * n, K, K), save),
+        )
+        heard_of = new_steps(s, "heard", 1, T, (K, B, n * v), save)
         w_qkv, w_out = s.comm_qkv.transpose(1, 2), s.comm_out.transpose(1, 2)
-    read = _OneElement(cell, s, save) if _is_one_element(cell, s) else _Set(cell, s, save)
-    resets, everyone = _resets(s.keep), cell.num_active == K
+    read = OneElement(cell, s, save) if is_one_element(cell, s) else Set(cell, s, save)
+    resets, everyone = _resets(s.keep, T), cell.num_active == K
     bias_ih, bias_hh, w_hh = s.bias_ih.unsqueeze(1), s.bias_hh.unsqueeze(1), s.weight_hh.transpose(1, 2)
     bias = bias_hh if cell.cell == "gru" else bias_ih + bias_hh
 
@@ -152,15 +155,6 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
     return s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H), _join(hs[T]), _join(cs[T])
 
 
-def _steps(s: SimpleNamespace, name: str, dim: int, steps: int, shape: tuple[int, ...], save: bool) -> Sequence[Tensor]:
-    """One buffer for each step. Kept for the backward they are views, along ``dim``, of one tensor on the tape; if not
-    they are all the same one, which each step overwrites."""
-    if not save:
-        return [s.values.new_empty(shape)] * steps
-    setattr(s, name, s.values.new_empty(*shape[:dim], steps, *shape[dim:]))
-    return getattr(s, name).unbind(dim)  # type: ignore[no-any-return]
-
-
 def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Any, ...]:
     K, T, B, _ = s.active.shape
     H, n, e, v = cell.rim_size, cell.comm_heads, cell.comm_key_size, cell.comm_value_size
@@ -186,8 +180,8 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
         q_of, k_of, v_of = (part.unbind(0) for part in s.qkv.split([e, e, v], -1))
         by_head = d_qkv.view(K, T, B, n, -1).permute(1, 2, 3, 0, 4)  # (T, B, n, K, .)
         d_q_of, d_k_of, d_v_of = (part.unbind(0) for part in by_head.split([e, e, v], -1))
-    read = _OneElement(cell, s) if _is_one_element(cell, s) else _Set(cell, s)
-    resets = _resets(s.keep)
+    read = OneElement(cell, s) if is_one_element(cell, s) else Set(cell, s)
+    resets = _resets(s.keep, T)
 
     for t in range(T - 1, -1, -1):
         d_told = d_h = d_h + d_outs[t]
@@ -216,11 +210,11 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
 
     rows = None if cell.num_active == K else [active.flatten().nonzero().squeeze(1) for active in s.active]
     d_keys, d_values, d_query, d_weight_ih = read.after_backward(d_inp, h_prev, rows)
-    d_weight_hh = _weight_gradient(d_rec, h_prev, rows)
+    d_weight_hh = weight_gradient(d_rec, h_prev, rows)
     d_bias_ih, d_bias_hh = (d.sum((1, 2)) for d in (d_inp, d_rec))
     d_comm_qkv = d_comm_out = None
     if cell.communication:
-        d_comm_qkv, d_comm_out = _weight_gradient(d_qkv, told), _weight_gradient(d_heard, s.heard, rows)
+        d_comm_qkv, d_comm_out = weight_gradient(d_qkv, told), weight_gradient(d_heard, s.heard, rows)
     return (d_keys, d_values, _join(d_h), _join(d_c), d_query, d_weight_ih, d_weight_hh, d_bias_ih, d_bias_hh,
             d_comm_qkv, d_comm_out)  # fmt: skip
 
@@ -257,150 +251,13 @@ def _gru_derivatives(s: SimpleNamespace, h_prev: Tensor) -> tuple[Tensor, ...]:
     return d_rec, d_inp, torch.lerp(torch.ones_like(z), z, s.active), told
 
 
-class _OneElement:
-    """Reading one element with one head, or the mean of the values without attention: all hoisted out of the loop.
-
-    Made with ``save`` before the forward loop, and without it before the backward loop, as :class:`_Set` is.
-    """
-
-    def __init__(self, cell: RIMCell, s: SimpleNamespace, save: bool | None = None) -> None:
-        T, B, _, _ = s.values.shape
-        K = cell.num_rims
-        self.cell, self.s = cell, s
-        if save is not None:
-            values = s.values.view(1, T * B, -1).expand(K, -1, -1)
-            s.reads = torch.bmm(values, s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
-            if s.keys is not None:  # minus the logit of x is the log-odds of null
-                keys = (s.keys.view(1, T * B, -1) * (-1 / math.sqrt(cell.input_key_size))).expand(K, -1, -1)
-                s.probes = torch.bmm(keys, s.input_query).view(K, T, B, -1)
-                self.null_of = _steps(s, "null", 1, T, (K, B, 1), save)
-        elif s.keys is not None:
-            self.d_null = s.null * (s.null - 1)  # minus sigmoid', since the attention to x is 1 - null
-            self.d_null_of = self.d_null.unbind(1)
-        self.reads_of = s.reads.unbind(1)
-        if s.keys is not None:
-            self.probes_of = s.probes.unbind(1)
-
-    def attend(self, t: int, h: Tensor, active: Tensor) -> None:
-        if self.s.keys is not None:
-            null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[t]).sigmoid_()
-            if self.cell.num_active < len(null):
-                active.zero_().scatter_(0, order(null, dim=0)[: self.cell.num_active], 1)
-                return
-        active.fill_(1)
-
-    def add_to(self, gates: Tensor, t: int) -> None:
-        if self.s.keys is None:
-            gates.add_(self.reads_of[t])
-        else:
-            gates.addcmul_(1 - self.null_of[t], self.reads_of[t])
-
-    def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
-        if self.s.keys is None:
-            return d_h
-        d_null = self.d_null_of[t].mul_((d_inp * self.reads_of[t]).sum(-1, keepdim=True))
-        return d_h.addcmul_(d_null, self.probes_of[t])
-
-    def after_backward(self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None) -> tuple[Any, ...]:
-        s, (K, T, B, _) = self.s, d_inp.shape
-        values, d_keys, d_query = s.values.flatten(0, 2), None, None
-        d_reads = d_inp
-        if s.keys is not None:
-            d_probes = (self.d_null * h_prev).permute(1, 2, 0, 3).reshape(T * B, -1)
-            d_probes.mul_(-1 / math.sqrt(self.cell.input_key_size))
-            d_keys = torch.mm(d_probes, s.input_query.transpose(0, 1).flatten(1).t()).view_as(s.keys)
-            d_query = torch.mm(s.keys.flatten(0, 2).t(), d_probes).view(-1, K, self.cell.rim_size).transpose(0, 1)
-        if rows is None:
-            if s.keys is not None:
-                d_reads = d_reads * (1 - s.null)
-            d_reads = d_reads.permute(1, 2, 0, 3).reshape(T * B, -1)
-            d_values = torch.mm(d_reads, s.weight_ih.flatten(0, 1))
-            return d_keys, d_values.view_as(s.values), d_query, torch.mm(d_reads.t(), values).view_as(s.weight_ih)
-        d_values, d_weight_ih = torch.zeros_like(values), torch.empty_like(s.weight_ih)
-        for k, row in enumerate(rows):
-            d_reads = d_inp[k].flatten(0, 1)[row].mul_(1 - s.null[k].flatten(0, 1)[row])
-            torch.mm(d_reads.t(), values[row], out=d_weight_ih[k])
-            d_values.index_add_(0, row, torch.mm(d_reads, s.weight_ih[k]))
-        return d_keys, d_values.view_as(s.values), d_query, d_weight_ih
-
-
-class _Set:
-    """Reading a set of elements, or with several heads: attention and read stay in the loop."""
-
-    def __init__(self, cell: RIMCell, s: SimpleNamespace, save: bool | None = None) -> None:
-        T, B, N, V = s.values.shape
-        K, n, d, new = cell.num_rims, cell.input_heads, cell.input_key_size, s.values.new_empty
-        self.cell, self.s = cell, s
-        if save is not None:
-            s.key_rows = self._with_null(s.keys * (1 / math.sqrt(d)))  # (T, B * n, N + 1, d)
-            s.value_rows = self._with_null(s.values)
-            self.query_of = _steps(s, "query", 0, T, (B * n, K, d), save)
-            self.attention_of = _steps(s, "attention", 0, T, (B * n, K, N + 1), save)
-            self.read_of = _steps(s, "read", 1, T, (K, B, V), save)
-            s.kept = None
-            if cell.position_competition:
-                self.kept_of = _steps(s, "kept", 0, T, (B * n, K, N + 1), save)
-        else:
-            self.d_logits, self.d_read = torch.empty_like(s.attention), new(T, B * n, K, V // n)
-            self.d_query = new(K, T, B, n * d)
-
-    def _with_null(self, x: Tensor) -> Tensor:
-        """(T, B, N, n * i) -> (T, B * n, N + 1, i): rows for each head, the last one zero."""
-        return F.pad(x.unflatten(-1, (self.cell.input_heads, -1)).transpose(2, 3).flatten(1, 2), (0, 0, 0, 1))
-
-    def attend(self, t: int, h: Tensor, active: Tensor) -> None:
-        s, (K, B, _), n = self.s, h.shape, self.cell.input_heads
-        query = torch.bmm(h, s.input_query.transpose(1, 2)).view(K, B, n, -1)
-        self.query_of[t].view(B, n, K, -1).copy_(query.permute(1, 2, 0, 3))
-        logits = torch.bmm(self.query_of[t], s.key_rows[t].transpose(1, 2))
-        weights = torch.softmax(logits, -1, out=self.attention_of[t])
-        mean = weights.view(B, n, K, -1).mean(1)
-        null = mean[..., -1]
-        if self.cell.position_competition:
-            kept = smallest(-mean[..., :-1], self.cell.num_active, dim=1)  # (B, K, N)
-            self.kept_of[t].view(B, n, K, -1).copy_(F.pad(kept, (0, 1), value=True).unsqueeze(1))
-            weights = weights * self.kept_of[t]
-            null = -(mean[..., :-1] * kept).sum(-1)
-        active.copy_(smallest(null, self.cell.num_active, dim=1).t().unsqueeze(-1))
-        read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)
-        self.read_of[t].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
-
-    def add_to(self, gates: Tensor, t: int) -> None:
-        gates.baddbmm_(self.read_of[t], self.s.weight_ih.transpose(1, 2))
-
-    def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
-        s, (K, B, _), n = self.s, d_h.shape, self.cell.input_heads
-        d_read = torch.bmm(d_inp, s.weight_ih).view(K, B, n, -1)
-        self.d_read[t].view(B, n, K, -1).copy_(d_read.permute(1, 2, 0, 3))
-        d_weights = torch.bmm(self.d_read[t], s.value_rows[t].transpose(1, 2)).mul_(s.attention[t])
-        if s.kept is not None:
-            d_weights.mul_(s.kept[t])
-        total = d_weights.sum(-1, keepdim=True)
-        d_logits = torch.addcmul(d_weights, s.attention[t], total, value=-1, out=self.d_logits[t])
-        d_query = torch.bmm(d_logits, s.key_rows[t]).view(B, n, K, -1)
-        self.d_query[:, t].view(K, B, n, -1).copy_(d_query.permute(2, 0, 1, 3))
-        return torch.baddbmm(d_h, self.d_query[:, t], s.input_query)
-
-    def after_backward(self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None) -> tuple[Any, ...]:
-        s, (T, B, N, _), n = self.s, self.s.values.shape, self.cell.input_heads
-        weights = s.attention if s.kept is None else s.attention * s.kept
-
-        def per_element(a: Tensor, b: Tensor) -> Tensor:  # (T, B * n, K, N + 1), (T, B * n, K, i) -> (T, B, N, n * i)
-            product = torch.matmul(a[..., :N].transpose(2, 3), b)
-            return product.view(T, B, n, N, -1).transpose(2, 3).flatten(3)
-
-        d_keys = per_element(self.d_logits, s.query).mul_(1 / math.sqrt(self.cell.input_key_size))
-        d_values = per_element(weights, self.d_read)
-        return d_keys, d_values, _weight_gradient(self.d_query, h_prev, rows), _weight_gradient(d_inp, s.read, rows)
-
-
 def _record(cell: RIMCell, s: SimpleNamespace, records: list[Record] | None, elements: int) -> None:
     if records is None:
         return
     K, T, B, _ = s.active.shape
     if s.keys is None:
         attention = F.pad((s.active / elements).expand(-1, -1, -1, elements), (0, 1)).permute(1, 2, 0, 3)
-    elif _is_one_element(cell, s):
+    elif is_one_element(cell, s):
         attention = torch.cat([1 - s.null, s.null], -1).permute(1, 2, 0, 3)
     else:
         attention = s.attention if s.kept is None else s.attention * s.kept
@@ -413,37 +270,9 @@ def _record(cell: RIMCell, s: SimpleNamespace, records: list[Record] | None, ele
     records.append(Record(active.bool(), attention, communication))
 
 
-def _is_one_element(cell: RIMCell, s: SimpleNamespace) -> bool:
-    return s.keys is None or (s.keys.shape[2] == 1 and cell.input_heads == 1 and not cell.position_competition)
-
-
-def _resets(keep: Tensor | None) -> Any:
+def _resets(keep: Tensor | None, steps: int) -> list[bool]:
     """At which steps somebody's state is reset, so that the others do without the two products."""
-    if keep is None:
-        return _NEVER
-    return (keep == 0).any(1).tolist()
-
-
-class _Never:
-    def __getitem__(self, t: int) -> bool:
-        return False
-
-
-_NEVER = _Never()
-
-
-def _weight_gradient(d_out: Tensor, inp: Tensor, rows: list[Tensor] | None = None) -> Tensor:
-    """(K, T, B, o), (K, T, B, i) -> (K, o, i), summed over steps and batch.
-
-    ``rows``: for each RIM the rows of (T, B), flattened, that are not zero: the others are left out.
-    """
-    d_out, inp = d_out.flatten(1, 2), inp.flatten(1, 2)
-    if rows is None:
-        return torch.bmm(d_out.transpose(1, 2), inp)
-    gradient = d_out.new_empty(d_out.shape[0], d_out.shape[2], inp.shape[2])
-    for k, row in enumerate(rows):
-        torch.mm(d_out[k][row].t(), inp[k][row], out=gradient[k])
-    return gradient
+    return [False] * steps if keep is None else (keep == 0).any(1).tolist()
 
 
 def _split(state: Tensor, K: int) -> Tensor:
