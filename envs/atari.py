@@ -16,7 +16,7 @@ from rims_rl.envs.names import atari_games
 
 
 class AtariVecEnv(VecEnv):
-    """Many copies of one game, stepped by C++ threads: preprocessed as usual, and about 2.5 times as fast as wrappers.
+    """Many copies of one game, stepped by C++ threads and preprocessed as usual.
 
     Frames are grey, 84 x 84, the last 4 stacked; 4 frames per step with a maximum over the last two; up to 30 no-ops at
     the start of a game. A lost life ends an episode; the game goes on. Where a game waits for FIRE, the first action
