@@ -45,15 +45,12 @@ class OneElement:
         if self.s.keys is not None:
             null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[t]).sigmoid_()
             if self.cell.num_active < len(null):
-                active.zero_().scatter_(0, order(null, dim=0)[: self.cell.num_active], 1)
-                return
-        active.fill_(1)
+                active.scatter_(0, order(null, dim=0)[: self.cell.num_active], 1)
 
-    def add_to(self, gates: Tensor, t: int) -> None:
+    def add(self, t: int, bias: Tensor, out: Tensor) -> Tensor:
         if self.s.keys is None:
-            gates.add_(self.reads_of[t])
-        else:
-            gates.addcmul_(1 - self.null_of[t], self.reads_of[t])
+            return torch.add(bias, self.reads_of[t], out=out)
+        return torch.addcmul(bias, 1 - self.null_of[t], self.reads_of[t], out=out)
 
     def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
         if self.s.keys is None:
@@ -121,12 +118,13 @@ class Set:
             self.kept_of[t].view(B, n, K, -1).copy_(F.pad(kept, (0, 1), value=True).unsqueeze(1))
             weights = weights * self.kept_of[t]
             null = -(mean[..., :-1] * kept).sum(-1)
-        active.copy_(smallest(null, self.cell.num_active, dim=1).t().unsqueeze(-1))
+        if self.cell.num_active < K:
+            active.scatter_(0, order(null, dim=1)[:, : self.cell.num_active].t().unsqueeze(-1), 1)
         read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)
         self.read_of[t].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
 
-    def add_to(self, gates: Tensor, t: int) -> None:
-        gates.baddbmm_(self.read_of[t], self.s.weight_ih.transpose(1, 2))
+    def add(self, t: int, bias: Tensor, out: Tensor) -> Tensor:
+        return torch.baddbmm(bias, self.read_of[t], self.s.weight_ih.transpose(1, 2), out=out)
 
     def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
         s, (K, B, _), n = self.s, d_h.shape, self.cell.input_heads

@@ -99,20 +99,20 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
     hs, cs = new_steps(s, "hs", 1, T + 1, (K, B, H), True), new_steps(s, "cs", 1, T + 1, (K, B, H), save)
     hs[0].copy_(_split(s.h, K))
     cs[0].copy_(_split(s.c, K))
-    gates_of, active_of = new_steps(s, "gates", 0, T, (K, B, G), save), new_steps(s, "active", 1, T, (K, B, 1), save)
+    gates_of = new_steps(s, "gates", 0, T, (K, B, G), save)
+    s.active = s.values.new_full((K, T, B, 1), cell.num_active == K)
+    active_of = s.active.unbind(1)
     if cell.cell == "gru":
         state_n_of = new_steps(s, "state_n", 1, T, (K, B, H), save)
     if cell.communication:
-        qkv_of, p_of = (
-            new_steps(s, "qkv", 0, T, (B * n, K, 2 * e + v), save),
-            new_steps(s, "p", 0, T, (B * n, K, K), save),
-        )
+        qkv_of = new_steps(s, "qkv", 0, T, (K, B, n * (2 * e + v)), save)
+        p_of = new_steps(s, "p", 0, T, (B * n, K, K), save)
         heard_of = new_steps(s, "heard", 1, T, (K, B, n * v), save)
         w_qkv, w_out = s.comm_qkv.transpose(1, 2), s.comm_out.transpose(1, 2)
     read = OneElement(cell, s, save) if is_one_element(cell, s) else Set(cell, s, save)
-    resets, everyone = _resets(s.keep, T), cell.num_active == K
-    bias_ih, bias_hh, w_hh = s.bias_ih.unsqueeze(1), s.bias_hh.unsqueeze(1), s.weight_hh.transpose(1, 2)
-    bias = bias_hh if cell.cell == "gru" else bias_ih + bias_hh
+    resets = _resets(s.keep, T)
+    bias_hh, w_hh = s.bias_hh.unsqueeze(1), s.weight_hh.transpose(1, 2)
+    bias = s.bias_ih.unsqueeze(1) if cell.cell == "gru" else s.bias_ih.unsqueeze(1) + bias_hh
 
     for t in range(T):
         h, c, active = hs[t], cs[t], active_of[t]
@@ -120,37 +120,33 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
             alive = s.keep[t].view(1, B, 1)
             h, c = h * alive, c * alive
         read.attend(t, h, active)
-        gates = torch.baddbmm(bias, h, w_hh, out=gates_of[t])
+        gates = read.add(t, bias, out=gates_of[t])
         if cell.cell == "gru":
-            n_gate = gates[..., 2 * H :]
-            state_n = state_n_of[t].copy_(n_gate)
-            n_gate.zero_()
-            read.add_to(gates.add_(bias_ih), t)
-            r, z = gates[..., : 2 * H].sigmoid_().chunk(2, -1)
-            h_new = torch.lerp(n_gate.addcmul_(r, state_n).tanh_(), h, z)
+            from_state = torch.baddbmm(bias_hh, h, w_hh)
+            state_n = state_n_of[t].copy_(from_state[..., 2 * H :])
+            r, z = gates[..., : 2 * H].add_(from_state[..., : 2 * H]).sigmoid_().chunk(2, -1)
+            h_new = torch.lerp(gates[..., 2 * H :].addcmul_(r, state_n).tanh_(), h, z)
             cs[t + 1].copy_(c)
         else:
-            read.add_to(gates, t)
-            i, f, g, o = gates.chunk(4, -1)
+            i, f, g, o = gates.baddbmm_(h, w_hh).chunk(4, -1)
             g.add_(g)
             gates.sigmoid_()  # so tanh of what was in g is 2 g - 1
             c_new = torch.mul(f, c).sub_(i).addcmul_(i, g, value=2)
             h_new = torch.neg(o).addcmul_(o, torch.add(c_new, c_new).sigmoid_(), value=2)
             torch.lerp(c, c_new, active, out=cs[t + 1])
         # lerp with a weight of exactly 0 or 1 gives exactly one of its ends: inactive RIMs keep their state bit for bit
-        told = h_new if everyone else torch.lerp(h, h_new, active)
+        told = h_new if cell.num_active == K else torch.lerp(h, h_new, active)
         if not cell.communication:
             hs[t + 1].copy_(told)
             continue
-        qkv, p, heard = qkv_of[t], p_of[t], heard_of[t]
-        qkv.view(B, n, K, -1).copy_(torch.bmm(told, w_qkv).view(K, B, n, -1).permute(1, 2, 0, 3))
-        q, k, value = qkv.split([e, e, v], -1)
+        p, heard = p_of[t], heard_of[t]
+        q, k, value = _by_head(torch.bmm(told, w_qkv, out=qkv_of[t]), n).split([e, e, v], -1)
         # (B * n, K who is heard, K who listens)
         logits = torch.baddbmm(p, k, q.transpose(1, 2), beta=0, alpha=1 / math.sqrt(e))
         if cell.comm_top_k is not None:
             logits.masked_fill_(~smallest(-logits, cell.comm_top_k, dim=1), -math.inf)
         torch.softmax(logits, 1, out=p)
-        heard.view(K, B, n, v).copy_(torch.bmm(p.transpose(1, 2), value).view(B, n, K, v).permute(2, 0, 1, 3))
+        _by_head(heard, n).copy_(torch.bmm(p.transpose(1, 2), value))
         torch.lerp(told, torch.baddbmm(told, heard, w_out), active, out=hs[t + 1])
     return s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H), _join(hs[T]), _join(cs[T])
 
@@ -159,7 +155,7 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
     K, T, B, _ = s.active.shape
     H, n, e, v = cell.rim_size, cell.comm_heads, cell.comm_key_size, cell.comm_value_size
     d_outs = d_out.view(T, B, K, H).transpose(1, 2).unbind(0)
-    d_h, d_c = _split(d_h, K), _split(d_c, K)
+    d_h, d_c = _split(d_h, K).contiguous(), _split(d_c, K)  # what is added to d_h takes its layout
     h_prev, c_prev = s.hs[:, :-1], s.cs[:, :-1]
     if s.keep is not None:
         h_prev, c_prev = (x * s.keep.unsqueeze(-1) for x in (h_prev, c_prev))
@@ -177,9 +173,8 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
     if cell.communication:
         d_heard, d_qkv = torch.empty_like(told), told.new_empty(K, T, B, n * (2 * e + v))
         d_heard_of, d_qkv_of, p_of = d_heard.unbind(1), d_qkv.unbind(1), s.p.unbind(0)
-        q_of, k_of, v_of = (part.unbind(0) for part in s.qkv.split([e, e, v], -1))
-        by_head = d_qkv.view(K, T, B, n, -1).permute(1, 2, 3, 0, 4)  # (T, B, n, K, .)
-        d_q_of, d_k_of, d_v_of = (part.unbind(0) for part in by_head.split([e, e, v], -1))
+        q_of, k_of, v_of = (part.unbind(0) for part in _by_head(s.qkv, n).split([e, e, v], -1))
+        d_q_of, d_k_of, d_v_of = (part.unbind(0) for part in _by_head(d_qkv.transpose(0, 1), n).split([e, e, v], -1))
     read = OneElement(cell, s) if is_one_element(cell, s) else Set(cell, s)
     resets = _resets(s.keep, T)
 
@@ -187,13 +182,13 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
         d_told = d_h = d_h + d_outs[t]
         if cell.communication:
             p, d_active = p_of[t], torch.mul(d_h, active_of[t], out=d_heard_of[t])
-            d_read = torch.bmm(d_active, s.comm_out).view(K, B, n, v).permute(1, 2, 0, 3).reshape(B * n, K, v)
+            d_read = _by_head(torch.bmm(d_active, s.comm_out), n)
             d_p = torch.baddbmm(p, v_of[t], d_read.transpose(1, 2), beta=0, alpha=1 / math.sqrt(e)).mul_(p)
             d_logits = d_p.addcmul_(p, d_p.sum(1, keepdim=True), value=-1)
-            d_q_of[t].copy_(torch.bmm(d_logits.transpose(1, 2), k_of[t]).view(B, n, K, e))
-            d_k_of[t].copy_(torch.bmm(d_logits, q_of[t]).view(B, n, K, e))
-            d_v_of[t].copy_(torch.bmm(p, d_read).view(B, n, K, v))
-            d_told = torch.baddbmm(d_h, d_qkv_of[t], s.comm_qkv)
+            d_q_of[t].copy_(torch.bmm(d_logits.transpose(1, 2), k_of[t]))
+            d_k_of[t].copy_(torch.bmm(d_logits, q_of[t]))
+            d_v_of[t].copy_(torch.bmm(p, d_read))
+            d_told = d_h.baddbmm_(d_qkv_of[t], s.comm_qkv)
         if cell.cell == "gru":
             for factor in factors:
                 factor[t].mul_(d_told.unsqueeze(2))
@@ -202,7 +197,7 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
             ifg_of[t].mul_(d_c.unsqueeze(2))
             o_of[t].mul_(d_told)
             d_c = d_c.mul_(keep_c_of[t])
-        d_h = torch.baddbmm(d_told * keep_h_of[t], d_rec_of[t], s.weight_hh)
+        d_h = torch.mul(d_told, keep_h_of[t]).baddbmm_(d_rec_of[t], s.weight_hh)
         d_h = read.backward(t, d_inp_of[t], d_h)
         if resets[t]:
             alive = s.keep[t].view(1, B, 1)
@@ -273,6 +268,11 @@ def _record(cell: RIMCell, s: SimpleNamespace, records: list[Record] | None, ele
 def _resets(keep: Tensor | None, steps: int) -> list[bool]:
     """At which steps somebody's state is reset, so that the others do without the two products."""
     return [False] * steps if keep is None else (keep == 0).any(1).tolist()
+
+
+def _by_head(x: Tensor, n: int) -> Tensor:
+    """(..., K, B, n * i) -> (..., B * n, K, i), without a copy."""
+    return x.unflatten(-1, (n, -1)).flatten(-3, -2).transpose(-3, -2)
 
 
 def _split(state: Tensor, K: int) -> Tensor:
