@@ -1,7 +1,8 @@
 """From observations to what a core reads: one vector, or a set of elements.
 
 An encoder is a Stable-Baselines3 features extractor. One that gives a set, `(batch, num_elements, element_size)`, has
-those two sizes as attributes; ``features_dim`` is their product, the width for cores that take only vectors.
+those two sizes as attributes; ``features_dim`` is their product, the width for cores that take only vectors. One whose
+``takes_bytes`` is true scales images itself when it gets them as bytes.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ SMALLEST_NATURE_IMAGE = 36  # NatureCNN's convolutions need at least this many p
 class NatureEncoder(NatureCNN):
     """Stable-Baselines3's NatureCNN, computed in channels-last order, which is faster on CPUs and on GPUs."""
 
+    takes_bytes = True
+
     def __init__(self, observation_space: spaces.Box, features_dim: int = 512, normalized_image: bool = False) -> None:
         _check_image(observation_space, SMALLEST_NATURE_IMAGE)
         super().__init__(observation_space, features_dim, normalized_image)
 
     def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(observations.contiguous(memory_format=torch.channels_last))
+        features: Tensor = self.linear(_convolve(self.cnn, observations))
+        return features
 
 
 class SpatialEncoder(BaseFeaturesExtractor):
     """NatureCNN's convolutions, with each position of the last feature map as one element: its channels plus a learned
     embedding of the position, so that RIMs can tell positions apart and attend to them."""
+
+    takes_bytes = True
 
     def __init__(self, observation_space: spaces.Box, normalized_image: bool = False) -> None:
         _check_image(observation_space, SMALLEST_NATURE_IMAGE)
@@ -44,8 +50,7 @@ class SpatialEncoder(BaseFeaturesExtractor):
         self.position = nn.Parameter(0.1 * torch.randn(self.num_elements, self.element_size))
 
     def forward(self, observations: Tensor) -> Tensor:
-        features = self.cnn(observations.contiguous(memory_format=torch.channels_last))
-        return features.flatten(2).transpose(1, 2) + self.position
+        return _convolve(self.cnn, observations).flatten(2).transpose(1, 2) + self.position
 
 
 class DictEncoder(BaseFeaturesExtractor):
@@ -94,6 +99,21 @@ class GridEncoder(BaseFeaturesExtractor):
     def forward(self, observations: Tensor) -> Tensor:
         result: Tensor = self.network(observations)
         return result
+
+
+def _convolve(layers: nn.Sequential, images: Tensor) -> Tensor:
+    """Channels last. Bytes are scaled by 1 / 255 in the weights of the first convolution: the images are a thousand
+    times as many numbers, and one more pass over a minibatch of them costs a fifth of the whole encoder."""
+    if images.dtype != torch.uint8:
+        features: Tensor = layers(images.contiguous(memory_format=torch.channels_last))
+        return features
+    first, *rest = layers
+    assert isinstance(first, nn.Conv2d)
+    images = torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)  # twice as fast as contiguous()
+    features = first._conv_forward(images.to(first.weight.dtype), first.weight / 255, first.bias)
+    for layer in rest:
+        features = layer(features)
+    return features
 
 
 def _check_image(space: spaces.Space[Any], smallest: int) -> None:

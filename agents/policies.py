@@ -154,8 +154,10 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         return values
 
     def _features(self, obs: PyTorchObs, encoder: BaseFeaturesExtractor) -> Tensor:
-        if isinstance(obs, Tensor) and obs.dim() == 4:  # images, while they are still bytes
-            obs = obs.contiguous(memory_format=torch.channels_last)
+        bytes_ = isinstance(obs, Tensor) and obs.dtype == torch.uint8
+        if bytes_ and self.normalize_images and getattr(encoder, "takes_bytes", False):
+            features: Tensor = encoder(obs)
+            return features
         return super(ActorCriticPolicy, self).extract_features(obs, encoder)
 
     def _latents(self, obs: PyTorchObs, states: RNNStates, starts: Tensor) -> tuple[Tensor, Tensor, RNNStates]:

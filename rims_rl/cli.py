@@ -107,6 +107,20 @@ def _evaluate(
     evaluate(run, episodes, deterministic, seed, n_envs, threads, out)
 
 
+@app.command("report")
+def _report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    baseline: Annotated[
+        list[Path] | None, typer.Option(help="JSON of rims-rl evaluate to compare with; may be given several times.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write, with a PNG beside it. Default: in RUN.")] = None,
+) -> None:
+    """Gather what came out of a run: one JSON file, one picture."""
+    from rims_rl.report import report
+
+    report(run, baseline or [], out)
+
+
 @bench.command("core")
 def _bench_core(
     threads: Threads = 2, repeats: Repeats = 7, quick: Quick = False, out: Out = Path("docs/results/bench_core.json")
@@ -125,6 +139,16 @@ def _bench_update(
     from rims_rl.bench.update import bench_update
 
     bench_update(threads, repeats, quick, out)
+
+
+@bench.command("train")
+def _bench_train(
+    threads: Threads = 2, repeats: Repeats = 5, quick: Quick = False, out: Out = Path("docs/results/bench_train.json")
+) -> None:
+    """Time training on DemonAttack side by side with stock RecurrentPPO, and say where the time goes."""
+    from rims_rl.bench.train import bench_train
+
+    bench_train(threads, repeats, quick, out)
 
 
 @zoo.callback(invoke_without_command=True)

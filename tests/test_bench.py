@@ -34,3 +34,12 @@ def test_bench_update(monkeypatch, capsys, tmp_path):
     result = bench(monkeypatch, capsys, tmp_path / "update.json", "update")
     names = {"stock", "stock, shared", "ours, lstm", "ours, rims", "ours, none", "cnn alone"}
     assert set(result["update_ms"]) == set(result["forward_ms"]) == names
+
+
+@pytest.mark.slow
+def test_bench_train(monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "train.json", "train")
+    assert set(result["agents"]) == {"stock", "ours, rims", "ours, lstm", "ours, none"}
+    one = result["agents"]["ours, rims"]
+    parts = sum(result["where_rims_ms"].values())
+    assert parts == pytest.approx(one["rollout_ms"] + one["update_ms"])

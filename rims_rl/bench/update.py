@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rich.console import Console
 from rich.table import Table
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.encoders import NatureEncoder
@@ -30,13 +30,14 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
     started = time.time()
     n_steps = 16 if quick else N_STEPS
     with torch_threads(threads):
-        models = _models(n_steps)
+        env = DummyVecEnv([_Frames] * N_ENVS)
+        models = make_models(env, env, n_steps)
         for model in models.values():
             _fill(model)
         updates: dict[str, Callable[[], object]] = {name: model.train for name, model in models.items()}
-        updates["cnn alone"] = _cnn_update(models["ours, none"])
-        forwards = {name: _forward(model) for name, model in models.items()}
-        forwards["cnn alone"] = _cnn_forward(models["ours, none"])
+        updates["cnn alone"] = cnn_update(models["ours, none"])
+        forwards = {name: forward(model) for name, model in models.items()}
+        forwards["cnn alone"] = cnn_forward(models["ours, none"])
         print(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes", flush=True)
         update_ms = medians(updates, repeats)
         forward_ms = medians(forwards, 10 * repeats, calls=10)
@@ -86,15 +87,15 @@ class _Frames(gym.Env[np.ndarray, np.int64]):
         return frame, float(self.np_random.random() < 0.05), bool(self.np_random.random() < 0.005), False, {}
 
 
-def _models(n_steps: int) -> dict[str, Any]:
-    env = DummyVecEnv([_Frames] * N_ENVS)
+def make_models(stock_env: VecEnv, env: VecEnv, n_steps: int) -> dict[str, Any]:
+    """sb3-contrib's agents on one environment, ours on the other."""
     batch_size = min(BATCH, n_steps * N_ENVS)
     options: dict[str, Any] = {"n_steps": n_steps, "batch_size": batch_size, "n_epochs": N_EPOCHS, "device": "cpu"}
     lstm = {"lstm_hidden_size": HIDDEN}
     shared = {**lstm, "shared_lstm": True, "enable_critic_lstm": False}
     models = {
-        "stock": sb3_contrib.RecurrentPPO("CnnLstmPolicy", env, policy_kwargs=lstm, **options),
-        "stock, shared": sb3_contrib.RecurrentPPO("CnnLstmPolicy", env, policy_kwargs=shared, **options),
+        "stock": sb3_contrib.RecurrentPPO("CnnLstmPolicy", stock_env, policy_kwargs=lstm, **options),
+        "stock, shared": sb3_contrib.RecurrentPPO("CnnLstmPolicy", stock_env, policy_kwargs=shared, **options),
     }
     for core in ("lstm", "rims", "none"):
         kwargs = {"core": core, "num_rims": 6, "num_active": 4, "rim_size": HIDDEN // 6}
@@ -108,7 +109,8 @@ def _fill(model: Any) -> None:
     model.collect_rollouts(model.env, callback, model.rollout_buffer, model.n_steps)
 
 
-def _cnn_update(model: Any) -> Callable[[], None]:
+def cnn_update(model: Any) -> Callable[[], None]:
+    """The encoder forward and backward on every minibatch of an update."""
     policy = model.policy
 
     def run() -> None:
@@ -121,7 +123,8 @@ def _cnn_update(model: Any) -> Callable[[], None]:
     return run
 
 
-def _forward(model: Any) -> Callable[[], None]:
+def forward(model: Any) -> Callable[[], None]:
+    """The policy on one observation of each environment."""
     obs = torch.as_tensor(model.env.reset())
     core = model.policy.lstm_actor
     state = torch.zeros(core.num_layers, N_ENVS, core.hidden_size)
@@ -134,7 +137,7 @@ def _forward(model: Any) -> Callable[[], None]:
     return run
 
 
-def _cnn_forward(model: Any) -> Callable[[], None]:
+def cnn_forward(model: Any) -> Callable[[], None]:
     obs, policy = torch.as_tensor(model.env.reset()), model.policy
 
     def run() -> None:

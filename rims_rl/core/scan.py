@@ -272,7 +272,7 @@ def _resets(keep: Tensor | None, steps: int) -> list[bool]:
 
 def _by_head(x: Tensor, n: int) -> Tensor:
     """(..., K, B, n * i) -> (..., B * n, K, i), without a copy."""
-    return x.unflatten(-1, (n, -1)).flatten(-3, -2).transpose(-3, -2)
+    return x.view(*x.shape[:-2], x.shape[-2] * n, -1).transpose(-3, -2)
 
 
 def _split(state: Tensor, K: int) -> Tensor:

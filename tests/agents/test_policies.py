@@ -172,6 +172,18 @@ def test_channels_last_computes_the_same_as_naturecnn():
     torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("input_", ["vector", "spatial"])
+def test_bytes_scaled_in_the_weights_are_the_same_as_scaled_images(input_):
+    space = image(4, 84, 84)
+    policy = CnnRimsPolicy(space, spaces.Discrete(3), lambda _: 1e-3, input=input_)
+    obs, grads = torch.randint(0, 256, (5, *space.shape), dtype=torch.uint8), []
+    for images in (obs, obs.float()):  # floats between 0 and 255 are scaled by Stable-Baselines3
+        features = policy._features(images, policy.features_extractor)
+        grads.append(torch.autograd.grad(features.square().sum(), list(policy.features_extractor.parameters())))
+        grads[-1] += (features,)
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("given", "critic"),
     [

@@ -1,0 +1,124 @@
+"""``rims-rl report``: what came out of a run, as one small JSON file and one picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml  # type: ignore[import-untyped]
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from rims_rl.envs.names import resolve
+from rims_rl.errors import UserError
+from rims_rl.evaluate import summary
+from rims_rl.results import provenance, write_json
+from rims_rl.zoo import paper_scores
+
+POINTS = 50  # of the curve
+
+
+def report(run: Path, baselines: list[Path], out: Path | None) -> None:
+    """Gather settings, curve, evaluations and speed of ``run``, and draw the curve.
+
+    ``baselines`` are files that ``rims-rl evaluate`` wrote, such as a random policy's: lines in the picture.
+    """
+    about = _read_json(run / "run.json")
+    env = resolve(about["env"])
+    scores, lengths = _episodes(run / "0.monitor.csv")
+    evaluations = _evaluations(run / "evaluations.npz")
+    others = [_read_json(path) for path in baselines]
+    final = _read_json(run / "evaluation.json") if (run / "evaluation.json").exists() else None
+    config = yaml.safe_load((run / env.name / "config.yml").read_text())
+    out = out or run / "report.json"
+    result = {
+        "what": f"One run: {about['algo']} with core {config['core']!r} on {env.name}, seed {about['seed']}, "
+        f"{about['steps']:,} steps. curve: mean raw score of the episodes that ended in each of {POINTS} stretches of "
+        "equal length, played while learning. evaluations and final: whole episodes of the policy as it was then, "
+        "means with 95 % bootstrap intervals. training_seconds: wall time of the run, whatever else the machine did.",
+        "run": about,
+        "config": config,
+        "curve": _curve(scores, lengths),
+        "evaluations": evaluations,
+        "final": _short(final),
+        "baselines": [_short(other) for other in others],
+        "paper": paper_scores().get(env.name),
+        "training_seconds": about["seconds"],
+        **provenance(),
+    }
+    write_json(out, result)
+    _draw(result, env.name, out.with_suffix(".png"))
+    console = Console(highlight=False)
+    for name, one in (("final policy", result["final"]), *((other["run"], other) for other in result["baselines"])):
+        if one is not None:
+            low, high = one["mean_95"]
+            console.print(f"{name}: mean {one['mean']:.1f} (95 % interval {low:.1f} to {high:.1f})")
+    console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
+
+
+def _episodes(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    rows = [line.split(",")[:2] for line in path.read_text().splitlines()[2:]]
+    if not rows:
+        raise UserError(f"{path} has no finished episode: there is nothing to report yet")
+    table = np.array(rows, float)
+    return table[:, 0], table[:, 1]
+
+
+def _curve(scores: np.ndarray, lengths: np.ndarray) -> list[dict[str, float]]:
+    """An episode counts at the step at which it ended, as in Stable-Baselines3's plots."""
+    ends = np.cumsum(lengths)
+    edges = np.linspace(0, ends[-1], POINTS + 1)
+    stretch = np.minimum(np.searchsorted(edges, ends, side="left"), POINTS) - 1
+    return [
+        {"steps": float(edges[i + 1]), "mean": float(scores[stretch == i].mean()), "episodes": int(sum(stretch == i))}
+        for i in range(POINTS)
+        if (stretch == i).any()
+    ]
+
+
+def _evaluations(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with np.load(path) as data:
+        pairs = zip(data["timesteps"].tolist(), data["results"], strict=True)
+        return [{"steps": steps, **summary(scores), "episodes": len(scores)} for steps, scores in pairs]
+
+
+def _short(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    keys = ("run", "episodes", "deterministic", "seed", "mean", "mean_95", "median", "std")
+    return None if evaluation is None else {key: evaluation[key] for key in keys}
+
+
+def _draw(result: dict[str, Any], name: str, path: Path) -> None:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    curve, evaluations = result["curve"], result["evaluations"]
+    axes.plot([point["steps"] for point in curve], [point["mean"] for point in curve], label="while learning")
+    if evaluations:
+        means = np.array([evaluation["mean"] for evaluation in evaluations])
+        errors = np.abs(np.array([evaluation["mean_95"] for evaluation in evaluations]).T - means)
+        steps = [evaluation["steps"] for evaluation in evaluations]
+        axes.errorbar(steps, means, errors, fmt="o", capsize=3, label=f"{evaluations[0]['episodes']} episodes, 95 %")
+    for colour, baseline in zip(("tab:grey", "tab:olive", "tab:brown"), result["baselines"], strict=False):
+        axes.axhspan(*baseline["mean_95"], color=colour, alpha=0.3, lw=0)
+        axes.axhline(baseline["mean"], color=colour, ls="--", label=baseline["run"])
+    run, config = result["run"], result["config"]
+    axes.set(title=f"{name}, {run['algo']}, {config['core']}, one run, seed {run['seed']}", xlabel="agent steps")
+    axes.set_ylabel("score of a game")
+    axes.set_xlim(0)
+    axes.set_ylim(min(0, axes.get_ylim()[0]))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left")
+    figure.savefig(path, dpi=110)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"there is no {path}; is it the folder of a run?") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    return data
