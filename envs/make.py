@@ -6,15 +6,24 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.envs.atari import AtariVecEnv
+from rims_rl.envs.atari_sb3 import make_sb3_atari
 from rims_rl.envs.names import Resolved
 
 
-def make_envs(env: Resolved, n_envs: int, seed: int | None, threads: int = 0, clip_rewards: bool = True) -> VecEnv:
+def make_envs(
+    env: Resolved,
+    n_envs: int,
+    seed: int | None,
+    threads: int = 0,
+    clip_rewards: bool = True,
+    render_mode: str = "rgb_array",
+) -> VecEnv:
     """``n_envs`` copies of ``env``. Whole episodes are reported in ``infos[i]["episode"]``, with raw scores.
 
     Atari games: lost lives end episodes, and rewards are clipped if ``clip_rewards``; see :class:`AtariVecEnv`.
     """
-    if env.rom is not None:
+    if env.backend == "ale":
+        assert env.rom is not None
         return AtariVecEnv(
             env.rom,
             n_envs,
@@ -23,4 +32,17 @@ def make_envs(env: Resolved, n_envs: int, seed: int | None, threads: int = 0, cl
             num_threads=min(threads, n_envs),
             seed=seed,
         )
-    return make_vec_env(env.id, n_envs, seed=seed)
+    if env.backend == "sb3":
+        return make_sb3_atari(
+            env.id,
+            n_envs,
+            clip_rewards=clip_rewards,
+            repeat_action_probability=env.sticky,
+            mode=env.game_mode,
+            difficulty=env.difficulty,
+            render_mode=render_mode,
+            seed=seed,
+        )
+    # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
+    env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
+    return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs)

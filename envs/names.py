@@ -1,16 +1,19 @@
-"""Names of environments: short names of Atari games, and any Gymnasium id."""
+"""Names of environments: short names of Atari games, and any Gymnasium id; and how an Atari game is to be played."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ale_py
 import gymnasium as gym
+from ale_py import ALEInterface, roms
 
 from rims_rl.errors import UserError
+
+ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or the first game of a process prints a banner
 
 
 class Resolved(NamedTuple):
@@ -20,6 +23,19 @@ class Resolved(NamedTuple):
     id: str  # Gymnasium's
     rom: str | None  # ALE's name of the game, if it is one
     sticky: float  # probability that an Atari game repeats the last action
+    backend: str | None = None  # of an Atari game: "ale" or "sb3"
+    game_mode: int | None = None  # ALE's; None: the game's own default
+    difficulty: int | None = None  # likewise
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What :func:`resolve` takes beside the name; saved with a policy, so that it is played as it was trained."""
+        return {key: getattr(self, key) for key in OPTIONS}
+
+
+BACKENDS = ("ale", "sb3")
+OPTIONS = ("backend", "game_mode", "difficulty")
+WITHOUT_NOOP = ("backgammon", "video_checkers")  # the only games in which one cannot do nothing
 
 
 @cache
@@ -30,11 +46,54 @@ def atari_games() -> dict[str, str]:
     return {spec.name: spec.kwargs["game"] for spec in specs}
 
 
-def resolve(name: str) -> Resolved:
+@cache
+def atari_variants(rom: str) -> tuple[list[int], list[int]]:
+    """The modes and the difficulties that ALE knows for a game."""
+    ale = ALEInterface()
+    ale.loadROM(roms.get_rom_path(rom))  # type: ignore[arg-type]  # None for a game that is not there
+    return ale.getAvailableModes(), ale.getAvailableDifficulties()
+
+
+def resolve(
+    name: str, backend: str | None = None, game_mode: int | None = None, difficulty: int | None = None
+) -> Resolved:
     """A short name, an Atari id or any Gymnasium id -> what it stands for; a UserError names the closest ones.
 
     ``DemonAttack`` and ``DemonAttackNoFrameskip-v4`` have no sticky actions, ``ALE/DemonAttack-v5`` its own 0.25.
+    The other arguments are for Atari games; ``backend`` is ``"ale"`` unless told otherwise.
     """
+    env = _find(name)
+    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    given = [f"--{key.replace('_', '-')} {value}" for key, value in options.items() if value is not None]
+    if env.rom is None:
+        if given:
+            raise UserError(f"{given[0]} is for Atari games, and {env.id} is not one; leave it out")
+        return env
+    backend = backend or "ale"
+    if backend not in BACKENDS:
+        raise UserError(f"--backend must be ale or sb3, got {backend!r}")
+    if backend == "ale" and (game_mode is not None or difficulty is not None):
+        raise UserError(f"{given[-1]} needs --backend sb3: ALE's vector environment plays only the default one")
+    if backend == "sb3" and env.rom in WITHOUT_NOOP:
+        raise UserError(
+            f"{env.name} has no action NOOP, which Stable-Baselines3's wrappers need; only --backend ale plays it"
+        )
+    for i, (flag, value) in enumerate((("--game-mode", game_mode), ("--difficulty", difficulty))):
+        if value is not None and value not in (valid := atari_variants(env.rom)[i]):
+            raise UserError(f"{flag} must be one of {', '.join(map(str, valid))} in {env.name}, got {value}")
+    return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty)
+
+
+def resolve_saved(about: dict[str, Any], **changes: Any) -> Resolved:
+    """The environment that a ``policy.json`` names, with those ``changes`` that are not None."""
+    saved = about.get("env_options", {})
+    if not isinstance(about.get("env"), str) or not isinstance(saved, dict):
+        raise UserError("the run's policy.json does not say which environment the policy was trained on")
+    changed = {key: value for key, value in changes.items() if value is not None}
+    return resolve(about["env"], **{key: saved.get(key) for key in OPTIONS} | changed)
+
+
+def _find(name: str) -> Resolved:
     games = atari_games()
     short = name.removesuffix("NoFrameskip-v4")
     if short in games:

@@ -63,6 +63,12 @@ Algo = Annotated[str, typer.Option(help="ppo or a2c.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of your own values.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, actions and environments.")]
+Backend = Annotated[str | None, typer.Option(help="Of Atari games: ale (default, fast) or sb3 (modes, difficulties).")]
+GameMode = Annotated[int | None, typer.Option(help="ALE's mode of an Atari game; needs sb3.")]
+Difficulty = Annotated[int | None, typer.Option(help="ALE's difficulty of an Atari game; needs sb3.")]
+Deterministic = Annotated[
+    bool | None, typer.Option("--deterministic/--stochastic", help="Default: stochastic on Atari only.")
+]
 
 
 @app.command("train")
@@ -80,31 +86,38 @@ def _train(
     logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
     eval_freq: Annotated[int, typer.Option(min=0, help="Evaluate every so many steps; 0: never.")] = 250_000,
     eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 10,
+    backend: Backend = None,
+    game_mode: GameMode = None,
+    difficulty: Difficulty = None,
 ) -> None:
     """Train an agent."""
     from rims_rl.train import train
 
     flags = {"core": core, "n_timesteps": n_timesteps, "n_envs": n_envs}
     overrides = (set_ or []) + [f"{key}={value}" for key, value in flags.items() if value is not None]
-    train(env, algo, seed, device, threads, config, overrides, logdir, eval_freq, eval_episodes)
+    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    train(env, algo, seed, device, threads, config, overrides, logdir, eval_freq, eval_episodes, **options)
 
 
 @app.command("evaluate")
 def _evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or its folder best.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or its folder best; with --random, an environment.")],
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
-    deterministic: Annotated[
-        bool | None, typer.Option("--deterministic/--stochastic", help="Default: stochastic on Atari only.")
-    ] = None,
+    deterministic: Deterministic = None,
     seed: Seed = 0,
     n_envs: Annotated[int, typer.Option(min=1, help="Environments side by side.")] = 8,
     threads: Threads = CORES,
     out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in the run.")] = None,
+    random: Annotated[bool, typer.Option("--random", help="Draw actions at random in the environment RUN.")] = False,
+    backend: Backend = None,
+    game_mode: GameMode = None,
+    difficulty: Difficulty = None,
 ) -> None:
     """Play a trained agent and say how well it does."""
     from rims_rl.evaluate import evaluate
 
-    evaluate(run, episodes, deterministic, seed, n_envs, threads, out)
+    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, **options)
 
 
 @app.command("report")

@@ -8,33 +8,52 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from rich.console import Console
 from rich.progress import Progress
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from rims_rl.agents.portable import load_policy
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import resolve
+from rims_rl.envs.names import resolve, resolve_saved
 from rims_rl.envs.normalise import with_statistics
 from rims_rl.errors import UserError
 from rims_rl.results import provenance, write_json
 
 
 def evaluate(
-    run: Path, episodes: int, deterministic: bool | None, seed: int, n_envs: int, threads: int, out: Path | None
+    run: Path,
+    episodes: int,
+    deterministic: bool | None,
+    seed: int,
+    n_envs: int,
+    threads: int,
+    out: Path | None,
+    random: bool = False,
+    **env_options: Any,
 ) -> None:
-    """Play ``run``'s policy, print mean, median and interval, and write them as JSON."""
+    """Play ``run``'s policy, print mean, median and interval, and write them as JSON.
+
+    With ``random``, ``run`` is the name of an environment, in which actions are drawn at random. ``env_options``, see
+    :func:`resolve`, are the run's unless they are given.
+    """
     started = time.time()
     torch.set_num_threads(threads)
-    policy, about = load_policy(run)
-    if "env" not in about:
-        raise UserError(f"{run / 'policy.json'} does not say which environment the policy was trained on")
-    env = resolve(about["env"])
-    if deterministic is None:
-        deterministic = env.rom is None  # sampled actions on Atari, as rl_zoo3 does
     torch.manual_seed(seed)
+    policy: Any
+    if random:
+        if deterministic is not None:
+            raise UserError("--random plays random actions: leave out --deterministic and --stochastic")
+        env, normalisation = resolve(run.as_posix(), **env_options), None
+    else:
+        policy, about = load_policy(run)
+        env, normalisation = resolve_saved(about, **env_options), about.get("normalisation")
+        if deterministic is None:
+            deterministic = env.rom is None  # sampled actions on Atari, as rl_zoo3 does
     envs = make_envs(env, min(n_envs, episodes), seed, threads, clip_rewards=False)
-    envs = with_statistics(envs, about.get("normalisation"))
+    envs = with_statistics(envs, normalisation)
+    if random:
+        policy = _RandomActions(envs.action_space, seed)
     with Progress(transient=True) as progress:
         bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
 
@@ -42,10 +61,10 @@ def evaluate(
             progress.update(bar, completed=len(local["episode_rewards"]))
 
         scores, lengths = evaluate_policy(
-            policy, envs, episodes, deterministic, callback=report, return_episode_rewards=True
+            policy, envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
         )
     result = {
-        "run": run.name,
+        "run": "random" if random else run.name,
         "env": env._asdict(),
         "episodes": episodes,
         "deterministic": deterministic,
@@ -55,14 +74,26 @@ def evaluate(
         "lengths": lengths,
         **provenance(started),
     }
-    out = out or run / "evaluation.json"
+    out = out or (Path(f"{env.name}_random.json") if random else run / "evaluation.json")
     write_json(out, result)
     low, high = result["mean_95"]
+    actions = "random" if random else "most likely" if deterministic else "sampled"
     Console(highlight=False).print(
         f"{env.name}: mean {result['mean']:.1f} (95 % interval {low:.1f} to {high:.1f}), "
         f"median {result['median']:.1f}, over {episodes} episodes, "
-        f"{'most likely' if deterministic else 'sampled'} actions\nwritten to {out}"
+        f"{actions} actions\nwritten to {out}"
     )
+
+
+class _RandomActions:
+    """Has the one method of a policy that evaluation calls."""
+
+    def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
+        self._action_space = action_space
+        action_space.seed(seed)
+
+    def predict(self, observation: Any, episode_start: np.ndarray, **_: Any) -> tuple[np.ndarray, None]:
+        return np.array([self._action_space.sample() for _ in episode_start]), None
 
 
 def summary(scores: np.ndarray, resamples: int = 10_000) -> dict[str, Any]:

@@ -41,10 +41,14 @@ def train(
     logdir: Path,
     eval_freq: int,
     eval_episodes: int,
+    **env_options: Any,
 ) -> Path:
-    """Train, and return the folder of the run. Ctrl-C ends training early, and saves what has been learned."""
+    """Train, and return the folder of the run. Ctrl-C ends training early, and saves what has been learned.
+
+    ``env_options`` are those of :func:`resolve`.
+    """
     started = time.time()
-    resolved = resolve(env)
+    resolved = resolve(env, **env_options)
     settings = zoo.load(env, algo, file=config, overrides=overrides).config
     torch.set_num_threads(threads)
     console = Console(highlight=False)
@@ -65,14 +69,14 @@ def train(
     command = shlex.join(["rims-rl", *sys.argv[1:]])
     (run / "command.txt").write_text(command + "\n")
     write_yaml(run / resolved.name / "config.yml", settings.model_dump())
-    write_yaml(
-        run / resolved.name / "args.yml", {"algo": algo, "env": env, "seed": seed, "device": device, "threads": threads}
-    )
+    args = {"algo": algo, "env": env, **resolved.options, "seed": seed, "device": device, "threads": threads}
+    write_yaml(run / resolved.name / "args.yml", args)
 
     def about() -> dict[str, Any]:
         """What goes with the weights; statistics of observations change as training goes on."""
         normalisation = statistics_to_json(envs) if settings.normalize else None
-        return {"env": env, "algo": algo, "seed": seed, "normalisation": normalisation}
+        options = resolved.options
+        return {"env": env, "env_options": options, "algo": algo, "seed": seed, "normalisation": normalisation}
 
     model.set_logger(configure(str(run / "tensorboard"), ["tensorboard"]))
     console.print(f"{describe_parameters(model.policy)}\n{run}")

@@ -1,8 +1,10 @@
 """Short names, full ids and typos."""
 
+from pathlib import Path
+
 import pytest
 
-from rims_rl.envs.names import Resolved, atari_games, resolve
+from rims_rl.envs.names import Resolved, atari_games, resolve, resolve_saved
 from rims_rl.errors import UserError
 
 
@@ -10,14 +12,14 @@ def test_every_atari_game_has_a_short_name():
     games = atari_games()
     assert len(games) >= 100 and games["DemonAttack"] == "demon_attack"
     for short, rom in games.items():
-        assert resolve(short) == Resolved(short, f"ALE/{short}-v5", rom, 0.0)
+        assert resolve(short) == Resolved(short, f"ALE/{short}-v5", rom, 0.0, "ale")
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("PongNoFrameskip-v4", Resolved("Pong", "ALE/Pong-v5", "pong", 0.0)),
-        ("ALE/Pong-v5", Resolved("Pong-v5", "ALE/Pong-v5", "pong", 0.25)),
+        ("PongNoFrameskip-v4", Resolved("Pong", "ALE/Pong-v5", "pong", 0.0, "ale")),
+        ("ALE/Pong-v5", Resolved("Pong-v5", "ALE/Pong-v5", "pong", 0.25, "ale")),
         ("CartPole-v1", Resolved("CartPole-v1", "CartPole-v1", None, 0.0)),
     ],
 )
@@ -37,3 +39,41 @@ def test_full_ids_keep_their_own_settings(name, expected):
 def test_a_typo_gets_the_closest_names(typo, words):
     with pytest.raises(UserError, match=words):
         resolve(typo)
+
+
+def test_options_of_atari_games_are_kept_and_a_saved_run_gives_them_back():
+    env = resolve("Breakout", backend="sb3", game_mode=4, difficulty=1)
+    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1}
+    about = {"env": "Breakout", "env_options": env.options}
+    assert resolve_saved(about) == resolve_saved(about, game_mode=None) == env
+    assert resolve_saved(about, game_mode=8) == env._replace(game_mode=8)
+    assert resolve_saved({"env": "Breakout"}) == resolve("Breakout"), "runs of before there were options"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("Breakout", {"backend": "sb4"}, "--backend must be ale or sb3, got 'sb4'"),
+        ("Breakout", {"game_mode": 4}, "--game-mode 4 needs --backend sb3"),
+        ("Breakout", {"difficulty": 1, "backend": "ale"}, "--difficulty 1 needs --backend sb3"),
+        ("Breakout", {"game_mode": 3, "backend": "sb3"}, "--game-mode must be one of 0, 4, 8, .* in Breakout, got 3"),
+        ("MsPacman", {"difficulty": 1, "backend": "sb3"}, "--difficulty must be one of 0 in MsPacman, got 1"),
+        ("Backgammon", {"backend": "sb3"}, "Backgammon has no action NOOP"),
+        ("CartPole-v1", {"backend": "sb3"}, "--backend sb3 is for Atari games, and CartPole-v1 is not one"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(name, options, words):
+    with pytest.raises(UserError, match=words):
+        resolve(name, **options)
+
+
+@pytest.mark.parametrize("about", [{}, {"env": 3}, {"env": "Pong", "env_options": 3}])
+def test_a_policy_that_does_not_name_its_environment_is_one_sentence(about):
+    with pytest.raises(UserError, match="does not say which environment"):
+        resolve_saved(about)
+
+
+def test_the_table_in_the_docs_has_every_atari_game():
+    rows = [f"| `{name}` | `{rom}` |" for name, rom in sorted(atari_games().items())]
+    text = (Path(__file__).parents[2] / "docs/environments.md").read_text()
+    assert [line for line in text.splitlines() if line in rows or line.startswith("| `A")] == rows
