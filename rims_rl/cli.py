@@ -134,6 +134,31 @@ def _report(
     report(run, baseline or [], out)
 
 
+@app.command("enjoy")
+def _enjoy(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or its folder best.")],
+    out: Annotated[Path | None, typer.Option(help="File to write: .mp4 or .gif. Default: in the run.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes; on Atari, whole games.")] = 1,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    deterministic: Deterministic = None,
+    seed: Seed = 0,
+    fps: Annotated[
+        float | None,
+        typer.Option(
+            min=1, max=1000, help="Frames, that is steps, per second of the video. Default: the game's own speed."
+        ),
+    ] = None,
+    window: Annotated[bool, typer.Option("--window", help="Show a window instead of writing a file.")] = False,
+    threads: Threads = CORES,
+    game_mode: Annotated[int | None, typer.Option(help="ALE's mode of an Atari game. Default: the run's.")] = None,
+    difficulty: Annotated[int | None, typer.Option(help="ALE's difficulty. Default: the run's.")] = None,
+) -> None:
+    """Watch a trained agent: a video in colour, or a window."""
+    from rims_rl.enjoy import enjoy
+
+    enjoy(run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty)
+
+
 @bench.command("core")
 def _bench_core(
     threads: Threads = 2, repeats: Repeats = 7, quick: Quick = False, out: Out = Path("docs/results/bench_core.json")

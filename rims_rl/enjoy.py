@@ -1,0 +1,137 @@
+"""``rims-rl enjoy``: watch a saved policy play, in a video or in a window."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import error as gym_error
+from rich.console import Console
+from rich.progress import Progress
+from stable_baselines3.common.vec_env import VecEnv
+
+from rims_rl.agents.portable import load_policy
+from rims_rl.envs.make import make_envs
+from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.normalise import with_statistics
+from rims_rl.errors import UserError
+from rims_rl.video import write_video
+
+ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
+
+
+def enjoy(
+    run: Path,
+    out: Path | None,
+    episodes: int,
+    max_steps: int | None,
+    deterministic: bool | None,
+    seed: int,
+    fps: float | None,
+    window: bool,
+    threads: int,
+    game_mode: int | None = None,
+    difficulty: int | None = None,
+) -> Path | None:
+    """Play ``run``'s policy, and return its video: one frame for each step, the one the agent acted on.
+
+    Atari games are played on Stable-Baselines3's wrappers, whatever the run was trained on, because only these show
+    the game in colour. As in training, a lost life resets the memory; the video goes on until the game is over.
+    """
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    policy, about = load_policy(run)
+    backend = "sb3" if resolve_saved(about).rom else None
+    env = resolve_saved(about, backend=backend, game_mode=game_mode, difficulty=difficulty)
+    if deterministic is None:
+        deterministic = env.rom is None  # as evaluate does
+    if window:
+        _check_window(out, fps)
+    envs = _make(env, seed, "human" if window else "rgb_array")
+    seen = with_statistics(envs, about.get("normalisation"))
+    console = Console(highlight=False)
+
+    def play(show: Callable[[], Any]) -> int:
+        return _play(policy, seen, env.name, episodes, max_steps, deterministic, console, show)
+
+    if window:
+        play(lambda: None)
+        return None
+    out = out or _free_name(run / "videos", env.name)
+    fps = fps or (ATARI_FPS if env.rom else envs.get_attr("metadata")[0].get("render_fps", 30))
+    height, width, _ = _frame(envs, env).shape
+    with write_video(out, fps, width, height) as write:
+        steps = play(lambda: write(_frame(envs, env)))
+    console.print(f"{steps:,} frames, {fps:g} per second: {out}", soft_wrap=True)
+    return out
+
+
+def _play(
+    policy: Any,
+    envs: VecEnv,
+    name: str,
+    episodes: int,
+    max_steps: int | None,
+    deterministic: bool,
+    console: Console,
+    show: Callable[[], Any],
+) -> int:
+    """Call ``show`` before each step, print the score of each episode, and return the number of steps."""
+    steps, finished, score, state, starts = 0, 0, 0.0, None, np.ones(1, bool)
+    observations = envs.reset()
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task(name, total=episodes)
+        try:
+            while finished < episodes and steps != max_steps:
+                show()
+                actions, state = policy.predict(observations, state, starts, deterministic)
+                observations, rewards, starts, infos = envs.step(actions)
+                steps, score = steps + 1, score + float(rewards[0])
+                if "episode" in infos[0]:
+                    episode, finished, score = infos[0]["episode"], finished + 1, 0.0
+                    console.print(f"{name}: score {episode['r']:g} after {episode['l']:,} steps")
+                progress.update(bar, completed=finished, description=f"{name}, {steps:,} steps, score {score:g}")
+        except KeyboardInterrupt:
+            pass
+    if finished < episodes:
+        console.print(f"{name}: score {score:g} so far; stopped after {steps:,} steps")
+    return steps
+
+
+def _make(env: Resolved, seed: int, render_mode: str) -> VecEnv:
+    """One environment that can be watched, and has begun."""
+    try:
+        envs = make_envs(env, 1, seed, clip_rewards=False, render_mode=render_mode)
+        envs.reset()
+        envs.seed(seed)
+        if render_mode == "rgb_array":
+            _frame(envs, env)
+    except (gym_error.Error, TypeError) as error:  # a missing library; a class without render_mode
+        raise UserError(f"{env.id} cannot be shown: {error}") from error
+    return envs
+
+
+def _frame(envs: VecEnv, env: Resolved) -> np.ndarray:
+    frame = envs.get_images()[0] if envs.render_mode == "rgb_array" else None
+    if frame is None:
+        raise UserError(f"{env.id} cannot be shown: it has no render_mode rgb_array")
+    return frame
+
+
+def _check_window(out: Path | None, fps: float | None) -> None:
+    for flag, value in (("--out", out), ("--fps", fps)):
+        if value is not None:
+            raise UserError(f"--window writes no video and shows games at their own speed: leave out {flag} {value}")
+    screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if not screen:
+        raise UserError("--window needs a screen, and DISPLAY is not set; without --window a video is written")
+
+
+def _free_name(folder: Path, name: str) -> Path:
+    return next(path for n in count(1) if not (path := folder / f"{name}_{n}.mp4").exists())
