@@ -11,14 +11,15 @@ import yaml
 from rims_rl.agents.portable import load_policy
 from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate, summary
-from rims_rl.runs import claim
+from rims_rl.runs import Arguments, claim
 from rims_rl.train import train
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4"]
 
 
 def run_training(tmp_path, env, *overrides, algo="ppo", seed=0, eval_freq=0):
-    return train(env, algo, seed, "cpu", 1, None, [*SMALL, *overrides], tmp_path, eval_freq, 2)
+    arguments = Arguments(env=env, algo=algo, seed=seed, device="cpu", eval_freq=eval_freq, eval_episodes=2)
+    return train(arguments, None, [*SMALL, *overrides], tmp_path)
 
 
 def test_numbers_go_up_and_two_that_claim_together_get_two_folders(tmp_path):
@@ -43,7 +44,7 @@ def test_training_leaves_everything_in_its_folder(algo, tmp_path):
     names = {path.name for path in run.iterdir()}
     assert names >= {
         "CartPole-v1", "CartPole-v1.zip", "command.txt", "run.json", "0.monitor.csv", "evaluations.npz", "best",
-        "policy.safetensors", "policy.json", "tensorboard",
+        "policy.safetensors", "policy.json", "tensorboard", "checkpoints",
     }  # fmt: skip
     assert not [name for name in names if name.startswith(".")], "no temporary files stay behind"
     config = yaml.safe_load((run / "CartPole-v1/config.yml").read_text())
