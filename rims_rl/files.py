@@ -15,7 +15,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
-        with temporary.open("rb") as file:
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())  # or a power failure could leave the new name with nothing in it
         os.replace(temporary, path)
     finally:
