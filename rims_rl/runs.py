@@ -99,9 +99,12 @@ def read_result(run: Path) -> dict[str, Any]:
 @contextmanager
 def lock(run: Path) -> Iterator[None]:
     """Only one process at a time writes into a run. The lock of a process that is killed opens by itself."""
-    (run / "checkpoints").mkdir(exist_ok=True)
     try:
-        with FileLock(run / "checkpoints" / ".lock", timeout=0):
-            yield
+        (run / "checkpoints").mkdir(exist_ok=True)
+        held = FileLock(run / "checkpoints" / ".lock").acquire(timeout=0)
     except Timeout:
         raise UserError(f"{run} is being trained by another process; wait for it, or stop it") from None
+    except OSError as error:
+        raise UserError(f"{run} cannot be written: {error.strerror}") from error
+    with held:
+        yield

@@ -106,9 +106,11 @@ def _train(session: _Session) -> None:
             console.print(f"stopped after {steps:,} steps; to go on from the checkpoint at {newest:,}: {go_on}")
             raise SystemExit(128 + signals.first) from None
         except OSError as error:
+            kept = session.checkpoints.newest
+            remedy = "start again" if kept is None else f"go on from the checkpoint at {kept:,} with {go_on}"
             raise UserError(
-                f"training stopped after {model.num_timesteps} steps, because {error.filename or run} could not be "
-                f"written ({error.strerror or error}); all up to the last checkpoint is kept: make room, then {go_on}"
+                f"training stopped after {model.num_timesteps:,} steps: {error.strerror or error}, "
+                f"{error.filename or run}; when that is mended, {remedy}"
             ) from error
     console.print(f"trained for {model.num_timesteps:,} steps in {time.time() - session.begun:.0f} s: {run}")
     if standing := _against_paper(session.env.name, model):

@@ -289,7 +289,7 @@ def test_a_full_disk_stops_training_and_nothing_is_lost(room, never_stopped, sma
     assert process.exitcode == 2
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log and "No space left on device" in log.splitlines()[-1]
-    assert log.endswith(f"make room, then rims-rl train --resume {run}\n")
+    assert log.endswith(f"with rims-rl train --resume {run}\n")
     assert not list(run.rglob(".*.*")), "what was half-written is gone"
     filler.unlink()
     resume(run, None)
