@@ -1,4 +1,7 @@
-"""What happens while an agent trains: a progress bar, records of episodes, evaluations, and how RIMs are used."""
+"""What happens while an agent trains: a progress bar, records of episodes, evaluations, logs and checkpoints.
+
+What happens every so many steps follows from the number of steps alone, so that it is the same in a resumed run.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +15,42 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
-from rims_rl.agents.portable import save_policy
+from rims_rl.agents.checkpoints import seed_at, start_games_again
+from rims_rl.agents.portable import read_about, save_policy
+from rims_rl.agents.ppo import RecurrentPPO
 from rims_rl.core import RIM
+from rims_rl.errors import UserError
+from rims_rl.files import cut, replacing
 
 
-class ProgressBar(BaseCallback):
+class _Callback(BaseCallback):
+    model: RecurrentPPO
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class ProgressBar(_Callback):
     """Steps, steps per second, the mean score of the last 100 episodes, and the time that is left."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, console: Console) -> None:
         super().__init__()
         self._total = total
-
-    def _on_training_start(self) -> None:
         columns = [
             BarColumn(24),
             TextColumn("{task.completed:>10,.0f} / {task.total:,.0f} steps"),
             TextColumn("{task.fields[rate]:5.0f}/s  score {task.fields[score]}"),
             TimeRemainingColumn(),
         ]
-        self._progress = Progress(*columns)
+        self._progress = Progress(*columns, console=console)
+
+    def _on_training_start(self) -> None:
         self._bar = self._progress.add_task("", total=self._total, rate=0.0, score="-")
         self._begun, self._first = time.time(), self.model.num_timesteps
         self._progress.start()
@@ -48,23 +63,34 @@ class ProgressBar(BaseCallback):
         self._progress.update(self._bar, completed=min(steps, self._total), rate=rate, score=score)
         return True
 
-    def _on_training_end(self) -> None:
+    def close(self) -> None:
         self._progress.stop()
 
 
-class Monitoring(BaseCallback):
-    """Writes score, length and time of every finished episode, in the format of Stable-Baselines3's Monitor."""
+class Monitoring(_Callback):
+    """Writes score, length and time of every finished episode, in the format of Stable-Baselines3's Monitor.
 
-    def __init__(self, path: Path, env_id: str) -> None:
+    Args:
+        path: of the file.
+        size: how many bytes of it to keep and go on after.
+        env_id: Gymnasium's name of the environment.
+        begun: when training began, had it never been interrupted.
+    """
+
+    def __init__(self, path: Path, size: int, env_id: str, begun: float) -> None:
         super().__init__()
-        self._path, self._env_id = path, env_id
-
-    def _on_training_start(self) -> None:
-        self._begun = time.time()
-        self._file = self._path.open("w", newline="")
-        self._file.write("#" + json.dumps({"t_start": self._begun, "env_id": self._env_id}) + "\n")
+        self._begun = begun
+        cut(path, size)
+        self._file = path.open("a", newline="")
         self._writer = csv.writer(self._file)
-        self._writer.writerow(["r", "l", "t"])
+        if self._file.tell() == 0:
+            self._file.write("#" + json.dumps({"t_start": begun, "env_id": env_id}) + "\n")
+            self._writer.writerow(["r", "l", "t"])
+
+    @property
+    def size(self) -> int:
+        self._file.flush()
+        return os.fstat(self._file.fileno()).st_size
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
@@ -76,12 +102,16 @@ class Monitoring(BaseCallback):
     def _on_rollout_end(self) -> None:
         self._file.flush()
 
-    def _on_training_end(self) -> None:
+    def close(self) -> None:
         self._file.close()
 
 
-class Evaluation(BaseCallback):
-    """Plays whole episodes every ``freq`` steps, writes ``evaluations.npz``, and keeps the best policy in ``best/``."""
+class Evaluation(_Callback):
+    """Plays whole episodes every ``freq`` steps, writes ``evaluations.npz``, and keeps the best policy in ``best/``.
+
+    Games and sampled actions follow from ``seed`` and the number of steps, and training's own generators stay as they
+    are, so that training is the same with other evaluations or with none.
+    """
 
     def __init__(
         self,
@@ -89,72 +119,142 @@ class Evaluation(BaseCallback):
         freq: int,
         episodes: int,
         deterministic: bool,
+        seed: int,
         run: Path,
         policy_kwargs: dict[str, Any],
         about: Callable[[], dict[str, Any]],
     ) -> None:
         super().__init__()
         self._envs, self._freq, self._episodes, self._deterministic = envs, freq, episodes, deterministic
-        self._run, self._policy_kwargs, self._about = run, policy_kwargs, about
-        self._next, self._best = freq, -np.inf
-        self._steps: list[int] = []
-        self._scores: list[list[float]] = []
-        self._lengths: list[list[int]] = []
+        self._seed, self._run, self._policy_kwargs, self._about = seed, run, policy_kwargs, about
+        self.history: dict[str, list[Any]] = {"timesteps": [], "results": [], "ep_lengths": []}
+        self._best = -np.inf
 
-    def _on_step(self) -> bool:
-        return True
+    def resume(self, history: dict[str, list[Any]]) -> None:
+        """Go on after the evaluations of ``history``; the best policy so far is the one on disk."""
+        self.history = {name: list(history[name]) for name in self.history}
+        try:
+            self._best = float(read_about(self._run / "best")["score"])
+        except (UserError, KeyError):
+            self._best = -np.inf
+        if self.history["timesteps"]:
+            self._write()
+        else:
+            (self._run / "evaluations.npz").unlink(missing_ok=True)
 
     def _on_rollout_end(self) -> None:
         """Between a rollout and its update, so that evaluations never change what is trained on."""
-        if self._freq <= 0 or self.model.num_timesteps < self._next:
+        if not due(self.model, self._freq):
             return
-        self._next += self._freq * ((self.model.num_timesteps - self._next) // self._freq + 1)
         if self.model.get_vec_normalize_env() is not None:
             sync_envs_normalization(self.training_env, self._envs)
-        scores, lengths = evaluate_policy(
-            self.model, self._envs, self._episodes, self._deterministic, return_episode_rewards=True, warn=False
-        )
+        steps = self.model.num_timesteps
+        seed = seed_at(self._seed, steps, purpose=1)
+        self._envs.seed(seed)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            scores, lengths = evaluate_policy(
+                self.model, self._envs, self._episodes, self._deterministic, return_episode_rewards=True, warn=False
+            )
         assert isinstance(scores, list) and isinstance(lengths, list)
-        self._steps.append(self.model.num_timesteps)
-        self._scores.append(scores)
-        self._lengths.append(lengths)
-        temporary = self._run / f".evaluations.{os.getpid()}.npz"
-        np.savez(temporary, timesteps=self._steps, results=self._scores, ep_lengths=self._lengths)
-        os.replace(temporary, self._run / "evaluations.npz")
+        for name, value in zip(self.history, (steps, scores, lengths), strict=True):
+            self.history[name].append(value)
+        self._write()
         mean = float(np.mean(scores))
         self.logger.record("eval/mean_reward", mean)
         self.logger.record("eval/mean_ep_length", float(np.mean(lengths)))
         if mean > self._best:
             self._best = mean
             policy: Any = self.model.policy
-            steps = self.model.num_timesteps
-            save_policy(policy, self._run / "best", self._policy_kwargs, **self._about(), steps=steps, score=mean)
+            save_policy(policy, self._run / "best", self._policy_kwargs, **self._about(), score=mean)
+
+    def _write(self) -> None:
+        with replacing(self._run / "evaluations.npz") as temporary, temporary.open("wb") as file:
+            np.savez(file, **self.history)
 
 
-class RimStatistics(BaseCallback):
-    """To TensorBoard: how often each RIM is active, how often activity switches, and the entropy of input attention.
+class Logging(_Callback):
+    """Every ``interval`` rollouts: adds how RIMs are used, and writes all that was recorded to TensorBoard."""
 
-    Measured on one environment's part of each rollout, run through the core once more.
-    """
-
-    def _on_step(self) -> bool:
-        return True
+    def __init__(self, interval: int) -> None:
+        super().__init__()
+        self._interval = interval
 
     def _on_rollout_end(self) -> None:
-        policy: Any = self.model.policy
-        buffer: Any = getattr(self.model, "rollout_buffer", None)
-        if not isinstance(getattr(policy, "core", None), RIM) or not hasattr(buffer, "states"):
-            return
-        observations = buffer.observations
-        first = {k: v[:, 0] for k, v in observations.items()} if isinstance(observations, dict) else observations[:, 0]
-        state = tuple(part[:, :1] for part in buffer.states[0].pi)
-        starts = torch.as_tensor(buffer.episode_starts[:, 0], device=policy.device)
-        with torch.no_grad(), policy.core.trace() as trace:
-            obs, _ = policy.obs_to_tensor(first)
-            policy._process_sequence(policy._features(obs, policy.pi_features_extractor), state, starts, policy.core)
-        active, attention = trace.active[:, 0].float(), trace.input_attention[:, 0]
-        for k, share in enumerate(active.mean(0).tolist()):
-            self.logger.record(f"rims/active_{k}", share)
-        entropy = -(attention * attention.clamp_min(1e-12).log()).sum(-1).mean()
-        self.logger.record("rims/attention_entropy", entropy.item())
-        self.logger.record("rims/switching_rate", active.diff(dim=0).abs().mean().item())
+        if due(self.model, self._interval * rollout_size(self.model)):
+            record_rim_statistics(self.model)
+            self.model.dump_logs()
+
+
+class Stopped(Exception):
+    """Training was asked to stop, and did."""
+
+
+class Checkpoints(_Callback):
+    """Says when to save: at the beginning, about every ``freq`` steps, at the end, and when asked to stop.
+
+    Args:
+        save: writes a checkpoint.
+        freq: in steps; the checkpoint is written between two rollouts.
+        seed: of the run.
+        exact: start all games again after each checkpoint, as a resumed run must do. What comes after a checkpoint then
+            follows from it. Where training is stopped must not matter either, so no checkpoint is written there.
+        newest: the steps of the checkpoint that is resumed from.
+    """
+
+    def __init__(self, save: Callable[[], None], freq: int, seed: int, exact: bool, newest: int | None) -> None:
+        super().__init__()
+        self._write, self._freq, self._seed, self._exact = save, freq, seed, exact
+        self.newest = newest
+        self.stop = False
+
+    def _on_rollout_start(self) -> None:
+        new = due(self.model, self._freq) and self.newest != self.model.num_timesteps
+        if new or (self.stop and not self._exact):
+            self._save()
+        if self.stop:
+            raise Stopped
+        if new and self._exact:
+            start_games_again(self.model, self._seed)
+
+    def _on_training_end(self) -> None:
+        self._save()
+
+    def _save(self) -> None:
+        if self.newest != self.model.num_timesteps:
+            self._write()
+            self.newest = self.model.num_timesteps
+
+
+def rollout_size(model: RecurrentPPO) -> int:
+    return model.n_steps * model.n_envs
+
+
+def due(model: RecurrentPPO, freq: int) -> bool:
+    """Whether the last rollout passed a multiple of ``freq`` steps; also true before the first."""
+    steps = model.num_timesteps
+    return freq > 0 and steps // freq > (steps - rollout_size(model)) // freq
+
+
+def record_rim_statistics(model: RecurrentPPO) -> None:
+    """How often each RIM is active, how often activity switches, and the entropy of input attention.
+
+    Measured on one environment's part of the rollout, run through the core once more.
+    """
+    policy: Any = model.policy
+    buffer: Any = model.rollout_buffer
+    if not isinstance(policy.core, RIM):
+        return
+    observations = buffer.observations
+    first = {k: v[:, 0] for k, v in observations.items()} if isinstance(observations, dict) else observations[:, 0]
+    state = tuple(part[:, :1] for part in buffer.states[0].pi)
+    starts = torch.as_tensor(buffer.episode_starts[:, 0], device=policy.device)
+    with torch.no_grad(), policy.core.trace() as trace:
+        obs, _ = policy.obs_to_tensor(first)
+        policy._process_sequence(policy._features(obs, policy.pi_features_extractor), state, starts, policy.core)
+    active, attention = trace.active[:, 0].float(), trace.input_attention[:, 0]
+    for k, share in enumerate(active.mean(0).tolist()):
+        model.logger.record(f"rims/active_{k}", share)
+    entropy = -(attention * attention.clamp_min(1e-12).log()).sum(-1).mean()
+    model.logger.record("rims/attention_entropy", entropy.item())
+    model.logger.record("rims/switching_rate", active.diff(dim=0).abs().mean().item())

@@ -6,7 +6,6 @@ Nothing in either file is ever executed. Stable-Baselines3's ``.zip`` is a pickl
 from __future__ import annotations
 
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from rims_rl.agents.policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.errors import UserError
+from rims_rl.files import replacing
 from rims_rl.results import write_json
 
 FORMAT = 1
@@ -37,10 +37,9 @@ def save_policy(policy: MlpRimsPolicy, folder: Path, policy_kwargs: dict[str, An
     kwargs = {key: value for key, value in policy_kwargs.items() if not key.startswith("optimizer")}
     if "activation_fn" in kwargs:
         kwargs["activation_fn"] = kwargs["activation_fn"].__name__
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".policy.safetensors.{os.getpid()}"
-    save_file({name: weight.detach().contiguous() for name, weight in _weights(policy).items()}, temporary)
-    os.replace(temporary, folder / "policy.safetensors")
+    weights = save({name: weight.detach().contiguous() for name, weight in _weights(policy).items()})
+    with replacing(folder / "policy.safetensors") as temporary:
+        temporary.write_bytes(weights)
     write_json(
         folder / "policy.json",
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 
@@ -28,3 +29,25 @@ def with_statistics(envs: VecEnv, data: dict[str, Any] | None) -> VecEnv:
         rms: Any = wrapped.obs_rms[key] if key else wrapped.obs_rms
         rms.mean, rms.var = np.array(part["mean"]), np.array(part["var"])
     return wrapped
+
+
+def statistics_of_training(envs: VecNormalize) -> dict[str, Any]:
+    """What training goes on with: also counts, and statistics of the rewards."""
+    parts = envs.obs_rms if isinstance(envs.obs_rms, dict) else {"": envs.obs_rms}
+    return {"observations": {key: _describe(part) for key, part in parts.items()}, "rewards": _describe(envs.ret_rms)}
+
+
+def restore_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
+    """Set what :func:`statistics_of_training` returned."""
+    parts = envs.obs_rms if isinstance(envs.obs_rms, dict) else {"": envs.obs_rms}
+    for key, rms in parts.items():
+        _set(rms, data["observations"][key])
+    _set(envs.ret_rms, data["rewards"])
+
+
+def _describe(rms: RunningMeanStd) -> dict[str, Any]:
+    return {"mean": rms.mean.tolist(), "var": rms.var.tolist(), "count": rms.count}
+
+
+def _set(rms: RunningMeanStd, data: dict[str, Any]) -> None:
+    rms.mean, rms.var, rms.count = np.array(data["mean"]), np.array(data["var"]), data["count"]

@@ -58,7 +58,6 @@ Threads = Annotated[int, typer.Option(min=1, help="Threads torch may use.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Timed repeats of each measurement.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer and smaller cases, to see that it works.")]
 Out = Annotated[Path, typer.Option(help="JSON file to write.")]
-Env = Annotated[str, typer.Option(help="An Atari game, such as DemonAttack, or any Gymnasium id.")]
 Algo = Annotated[str, typer.Option(help="ppo or a2c.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of your own values.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")]
@@ -73,7 +72,8 @@ Deterministic = Annotated[
 
 @app.command("train")
 def _train(
-    env: Env,
+    context: typer.Context,
+    env: Annotated[str | None, typer.Option(help="An Atari game, such as DemonAttack, or any Gymnasium id.")] = None,
     algo: Algo = "ppo",
     core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or a core of your own.")] = None,
     n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
@@ -89,14 +89,52 @@ def _train(
     backend: Backend = None,
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
+    checkpoint_freq: Annotated[
+        int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
+    ] = 100_000,
+    exact_resume: Annotated[
+        bool,
+        typer.Option("--exact-resume", help="Start all games again at each checkpoint, so that resuming is exact."),
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
+    ] = None,
 ) -> None:
     """Train an agent."""
-    from rims_rl.train import train
+    from rims_rl import train
+    from rims_rl.runs import Arguments
 
+    if resume is not None:
+        given = [p.opts[0] for p in context.command.params if p.name and _given(context, p.name)]
+        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps")]:
+            raise UserError(f"--resume takes its settings from {resume}, and only -n besides; leave out {others[0]}")
+        train.resume(resume, n_timesteps)
+        return
+    if env is None:
+        raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
     flags = {"core": core, "n_timesteps": n_timesteps, "n_envs": n_envs}
     overrides = (set_ or []) + [f"{key}={value}" for key, value in flags.items() if value is not None]
-    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
-    train(env, algo, seed, device, threads, config, overrides, logdir, eval_freq, eval_episodes, **options)
+    arguments = Arguments(
+        env=env,
+        backend=backend,
+        game_mode=game_mode,
+        difficulty=difficulty,
+        algo=algo,
+        seed=seed,
+        device=device,
+        threads=threads,
+        eval_freq=eval_freq,
+        eval_episodes=eval_episodes,
+        checkpoint_freq=checkpoint_freq,
+        exact_resume=exact_resume,
+    )
+    train.train(arguments, config, overrides, logdir)
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    """Whether an option was written on the command line, even with its default value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 @app.command("evaluate")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rims_rl import __version__
+from rims_rl.files import replacing
 
 
 def provenance(started: float | None = None) -> dict[str, Any]:
@@ -32,14 +33,9 @@ def provenance(started: float | None = None) -> dict[str, Any]:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write ``data`` so that ``path`` is never half-written: to a temporary name, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    """Write ``data`` so that ``path`` is never half-written."""
+    with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _commit() -> str | None:

@@ -7,22 +7,47 @@
         command.txt  run.json           the command; versions, commit, machine, result
         0.monitor.csv                   score, length and time of every finished episode
         evaluations.npz                 periodic evaluations, as Stable-Baselines3's EvalCallback writes them
-        policy.safetensors policy.json  the last policy; the only files our commands read
+        policy.safetensors policy.json  the policy of the last checkpoint
         best/                           the policy with the best evaluation, likewise
-        <Env>.zip                       the whole model for Stable-Baselines3 (a pickle)
+        checkpoints/<steps>.pt          what --resume goes on from; the last two
+        <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
         tensorboard/
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rims_rl.errors import UserError
+from rims_rl.files import replacing
+
+
+class Arguments(BaseModel):
+    """What ``args.yml`` holds: what a run was asked for, besides hyperparameters."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    env: str
+    backend: str | None = None
+    game_mode: int | None = None
+    difficulty: int | None = None
+    algo: str = "ppo"
+    seed: int = 0
+    device: str = "auto"
+    threads: int = 1
+    eval_freq: int = 250_000
+    eval_episodes: int = 10
+    checkpoint_freq: int = 100_000
+    exact_resume: bool = False
 
 
 def claim(logdir: Path, algo: str, name: str) -> Path:
@@ -47,9 +72,42 @@ def claim(logdir: Path, algo: str, name: str) -> Path:
         raise UserError(f"--logdir {logdir} cannot be written: {error.strerror}") from error
 
 
-def write_yaml(path: Path, data: dict[str, Any]) -> None:
-    """To a temporary name, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(yaml.safe_dump(data, sort_keys=False))
-    os.replace(temporary, path)
+def write_settings(run: Path, name: str, arguments: Arguments, config: dict[str, Any]) -> None:
+    """``<Env>/args.yml`` and ``<Env>/config.yml``."""
+    for file, data in {"args.yml": arguments.model_dump(), "config.yml": config}.items():
+        with replacing(run / name / file) as temporary:
+            temporary.write_text(yaml.safe_dump(data, sort_keys=False))
+
+
+def read_arguments(run: Path) -> tuple[Arguments, Path]:
+    """What is in a run's ``args.yml``, and the path of the ``config.yml`` beside it."""
+    paths = list(run.glob("*/args.yml"))
+    if len(paths) != 1:
+        raise UserError(f"{run} is not the folder of a run; give one such as logs/ppo/DemonAttack_1")
+    try:
+        return Arguments.model_validate(yaml.safe_load(paths[0].read_text())), paths[0].with_name("config.yml")
+    except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
+        reason = "; ".join(str(error).splitlines())
+        raise UserError(f"{paths[0]} cannot be used ({reason}), so that the run cannot be resumed") from error
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """What is in ``run.json``; nothing if a run was killed before it was written."""
+    try:
+        return dict(json.loads((run / "run.json").read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+@contextmanager
+def lock(run: Path) -> Iterator[None]:
+    """Only one process at a time writes into a run. The lock of a process that is killed opens by itself."""
+    try:
+        (run / "checkpoints").mkdir(exist_ok=True)
+        held = FileLock(run / "checkpoints" / ".lock").acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{run} is being trained by another process; wait for it, or stop it") from None
+    except OSError as error:
+        raise UserError(f"{run} cannot be written: {error.strerror}") from error
+    with held:
+        yield

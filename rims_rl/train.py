@@ -1,115 +1,272 @@
-"""``rims-rl train``: train an agent, and leave a folder from which the run can be repeated, evaluated and watched."""
+"""``rims-rl train``: train an agent, and leave a folder from which the run can be resumed, repeated and evaluated."""
 
 from __future__ import annotations
 
+import io
 import shlex
+import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from stable_baselines3.common.callbacks import CallbackList
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import get_system_info
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rims_rl import zoo
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.agents.callbacks import Evaluation, Monitoring, ProgressBar, RimStatistics
+from rims_rl.agents.callbacks import Checkpoints, Evaluation, Logging, Monitoring, ProgressBar, Stopped
+from rims_rl.agents.checkpoints import (
+    discard_after,
+    read_checkpoint,
+    restore,
+    start_games_again,
+    write_checkpoint,
+)
 from rims_rl.agents.portable import save_policy
 from rims_rl.agents.ppo import describe_parameters
+from rims_rl.agents.tensorboard import TensorBoardFile
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import resolve
+from rims_rl.envs.names import Resolved, resolve
 from rims_rl.envs.normalise import statistics_to_json
 from rims_rl.errors import UserError
+from rims_rl.files import replacing
 from rims_rl.results import provenance, write_json
-from rims_rl.runs import claim, write_yaml
+from rims_rl.runs import Arguments, claim, lock, read_arguments, read_result, write_settings
 
 ALGORITHMS = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
+LOG_INTERVALS = {"ppo": 1, "a2c": 100}  # in rollouts, as in Stable-Baselines3
 
 
-def train(
-    env: str,
-    algo: str,
-    seed: int,
-    device: str,
-    threads: int,
-    config: Path | None,
-    overrides: list[str],
-    logdir: Path,
-    eval_freq: int,
-    eval_episodes: int,
-    **env_options: Any,
-) -> Path:
-    """Train, and return the folder of the run. Ctrl-C ends training early, and saves what has been learned.
+def train(arguments: Arguments, config: Path | None, overrides: list[str], logdir: Path) -> Path:
+    """Train, and return the folder of the run. Ctrl-C or SIGTERM saves, says how to go on, and exits."""
+    settings = zoo.load(arguments.env, arguments.algo, file=config, overrides=overrides).config
+    model, evaluation_envs = _build(arguments, settings)
+    run = claim(logdir, arguments.algo, _resolve(arguments).name)
+    with lock(run):
+        _train(_Session(run, arguments, settings, model, evaluation_envs, None))
+    return run
 
-    ``env_options`` are those of :func:`resolve`.
-    """
-    started = time.time()
-    resolved = resolve(env, **env_options)
-    settings = zoo.load(env, algo, file=config, overrides=overrides).config
-    torch.set_num_threads(threads)
-    console = Console(highlight=False)
 
-    envs: Any = make_envs(resolved, settings.n_envs, seed, threads)
-    evaluation: Any = make_envs(resolved, min(8, eval_episodes), seed + 1000, threads, clip_rewards=False)
+def resume(run: Path, n_timesteps: int | None) -> Path:
+    """Go on with a run from its newest checkpoint, to the end it was meant to have or to ``n_timesteps``."""
+    arguments, config = read_arguments(run)
+    overrides = [] if n_timesteps is None else [f"n_timesteps={n_timesteps}"]
+    settings = zoo.load_saved(config, arguments.algo, overrides)
+    with lock(run):
+        state = read_checkpoint(run / "checkpoints", report=lambda text: print(f"rims-rl: {text}", file=sys.stderr))
+        steps = state["num_timesteps"]
+        if steps >= settings.n_timesteps and (read_result(run).get("finished") or n_timesteps is not None):
+            raise UserError(
+                f"{run} has finished its {settings.n_timesteps:,} steps; to train it longer, give -n with more than "
+                f"{steps}"
+            )
+        model, evaluation_envs = _build(arguments, settings)
+        _train(_Session(run, arguments, settings, model, evaluation_envs, state))
+    return run
+
+
+def _resolve(arguments: Arguments) -> Resolved:
+    return resolve(arguments.env, arguments.backend, arguments.game_mode, arguments.difficulty)
+
+
+def _build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO, VecEnv]:
+    """The model with its environments, and the environments for evaluations."""
+    torch.set_num_threads(arguments.threads)
+    env, seed, threads = _resolve(arguments), arguments.seed, arguments.threads
+    envs = make_envs(env, settings.n_envs, seed, threads)
+    evaluation_envs = make_envs(env, min(8, arguments.eval_episodes), seed, threads, clip_rewards=False)
     if settings.normalize:
         envs = VecNormalize(envs)
-        evaluation = VecNormalize(evaluation, training=False, norm_reward=False)
-    policy_kwargs = settings.policy_arguments()
-    make, kwargs = ALGORITHMS[algo], settings.algorithm_kwargs()
+        evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
+    make, kwargs = ALGORITHMS[arguments.algo], settings.algorithm_kwargs()
+    kwargs |= {"seed": seed, "device": arguments.device, "policy_kwargs": settings.policy_arguments()}
     try:
-        model = make(settings.policy, envs, seed=seed, device=device, policy_kwargs=dict(policy_kwargs), **kwargs)
+        model = make(settings.policy, envs, **kwargs)
     except ValueError as error:  # what only shows when the environment is known
         raise UserError(str(error)) from error
+    model.set_logger(Logger(None, []))
+    return model, evaluation_envs
 
-    run = claim(logdir, algo, resolved.name)
-    command = shlex.join(["rims-rl", *sys.argv[1:]])
-    (run / "command.txt").write_text(command + "\n")
-    write_yaml(run / resolved.name / "config.yml", settings.model_dump())
-    args = {"algo": algo, "env": env, **resolved.options, "seed": seed, "device": device, "threads": threads}
-    write_yaml(run / resolved.name / "args.yml", args)
 
-    def about() -> dict[str, Any]:
-        """What goes with the weights; statistics of observations change as training goes on."""
-        normalisation = statistics_to_json(envs) if settings.normalize else None
-        options = resolved.options
-        return {"env": env, "env_options": options, "algo": algo, "seed": seed, "normalisation": normalisation}
-
-    model.set_logger(configure(str(run / "tensorboard"), ["tensorboard"]))
+def _train(session: _Session) -> None:
+    """Train to the end, and say how it went and what comes next."""
+    run, model = session.run, session.model
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"{describe_parameters(model.policy)}\n{run}")
+    go_on = f"rims-rl train --resume {shlex.quote(str(run))}"
+    with _Signals(session, console) as signals:
+        try:
+            session.learn(console)
+        except (Stopped, KeyboardInterrupt):
+            session.write_result(finished=False)
+            steps, newest = model.num_timesteps, session.checkpoints.newest or 0
+            console.print(f"stopped after {steps:,} steps; to go on from the checkpoint at {newest:,}: {go_on}")
+            raise SystemExit(128 + signals.first) from None
+        except OSError as error:
+            kept = session.checkpoints.newest
+            remedy = "start again" if kept is None else f"go on from the checkpoint at {kept:,} with {go_on}"
+            raise UserError(
+                f"training stopped after {model.num_timesteps:,} steps: {error.strerror or error}, "
+                f"{error.filename or run}; when that is mended, {remedy}"
+            ) from error
+    console.print(f"trained for {model.num_timesteps:,} steps in {time.time() - session.begun:.0f} s: {run}")
+    if standing := _against_paper(session.env.name, model):
+        console.print(standing)
+    console.print(f"next: rims-rl evaluate {run}   or: tensorboard --logdir {run}")
 
-    callbacks = CallbackList(
-        [
-            ProgressBar(settings.n_timesteps),
-            Monitoring(run / "0.monitor.csv", resolved.id),
-            Evaluation(evaluation, eval_freq, eval_episodes, resolved.rom is None, run, policy_kwargs, about),
-            RimStatistics(),
-        ]
+
+class _Session:
+    """A run in this process, from its beginning or from the ``state`` of a checkpoint."""
+
+    def __init__(
+        self,
+        run: Path,
+        arguments: Arguments,
+        settings: zoo.TrainConfig,
+        model: RecurrentPPO,
+        evaluation_envs: VecEnv,
+        state: dict[str, Any] | None,
+    ) -> None:
+        self.run, self.arguments, self.settings, self.model, self.state = run, arguments, settings, model, state
+        self.env = _resolve(arguments)
+        self.begun = time.time() - (state["seconds"] if state else 0)
+        self.command = shlex.join(["rims-rl", *sys.argv[1:]])
+        self.resumed_from = [*read_result(run).get("resumed_from", []), state["num_timesteps"]] if state else []
+        self.policy_kwargs = settings.policy_arguments()
+        self.evaluation = Evaluation(
+            evaluation_envs,
+            arguments.eval_freq,
+            arguments.eval_episodes,
+            self.env.rom is None,
+            arguments.seed,
+            run,
+            self.policy_kwargs,
+            self.about,
+        )
+        self.checkpoints = Checkpoints(
+            self.save,
+            arguments.checkpoint_freq,
+            arguments.seed,
+            arguments.exact_resume,
+            state["num_timesteps"] if state else None,
+        )
+
+    def learn(self, console: Console) -> None:
+        """From where the run stands to its end."""
+        run, state, model = self.run, self.state, self.model
+        if state:
+            self.restore(state)
+        write_settings(run, self.env.name, self.arguments, self.settings.model_dump())
+        with (run / "command.txt").open("a") as file:
+            file.write(self.command + "\n")
+        self.write_result(finished=False)
+        monitor_size, tensorboard_size = (state["monitor_size"], state["tensorboard_size"]) if state else (0, 0)
+        with (
+            closing(TensorBoardFile(run / "tensorboard", tensorboard_size)) as self.board,
+            closing(Monitoring(run / "0.monitor.csv", monitor_size, self.env.id, self.begun)) as self.monitoring,
+            closing(ProgressBar(self.settings.n_timesteps, console)) as progress,
+        ):
+            model.logger.output_formats.append(self.board)
+            logging = Logging(LOG_INTERVALS[self.arguments.algo])
+            model.learn(
+                self.settings.n_timesteps - model.num_timesteps,
+                CallbackList([progress, self.monitoring, self.evaluation, logging, self.checkpoints]),
+                log_interval=None,  # it would count from the beginning of this process; `logging` does not
+                reset_num_timesteps=state is None,
+            )
+        _save_pickles(run, self.env.name, model)
+        self.write_result(finished=True)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        try:
+            restore(self.model, state)
+            self.evaluation.resume(state["evaluations"])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise UserError(
+                f"the checkpoint at {self.checkpoints.newest} steps of {self.run} does not fit its config.yml: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        start_games_again(self.model, self.arguments.seed)
+        discard_after(self.run / "checkpoints", self.model.num_timesteps)
+
+    def save(self) -> None:
+        """A checkpoint, and the policy for those who only want to play it."""
+        policy: Any = self.model.policy
+        save_policy(policy, self.run, self.policy_kwargs, **self.about())
+        write_checkpoint(
+            self.run / "checkpoints",
+            self.model,
+            evaluations=self.evaluation.history,
+            monitor_size=self.monitoring.size,
+            tensorboard_size=self.board.size,
+            seconds=time.time() - self.begun,
+        )
+
+    def about(self) -> dict[str, Any]:
+        """What goes with the weights; statistics of observations change as training goes on."""
+        normalise = self.model.get_vec_normalize_env()
+        return {
+            "env": self.arguments.env,
+            "env_options": self.env.options,
+            "algo": self.arguments.algo,
+            "seed": self.arguments.seed,
+            "steps": self.model.num_timesteps,
+            "normalisation": None if normalise is None else statistics_to_json(normalise),
+        }
+
+    def write_result(self, finished: bool) -> None:
+        """``run.json``."""
+        told = {"command": self.command, **self.about(), "finished": finished, "resumed_from": self.resumed_from}
+        system = get_system_info(print_info=False)[0]
+        write_json(self.run / "run.json", {**told, "system": system, **provenance(self.begun)})
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM stop training where a checkpoint can be written; a second one acts at once."""
+
+    def __init__(self, session: _Session, console: Console) -> None:
+        self._session, self._console = session, console
+        self.first: int = signal.SIGINT
+
+    def __enter__(self) -> _Signals:
+        self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: Any) -> None:
+        self.__exit__()
+        self.first = number
+        self._session.checkpoints.stop = True
+        self._console.print("stopping after this rollout and its update; once more to stop at once")
+
+
+def _save_pickles(run: Path, name: str, model: RecurrentPPO) -> None:
+    """For Stable-Baselines3's own tools; our commands never read these."""
+    contents = io.BytesIO()  # torch's own writing to a full disk would not say what is wrong
+    model.save(contents)
+    with replacing(run / f"{name}.zip") as temporary:
+        temporary.write_bytes(contents.getbuffer())
+    if (normalise := model.get_vec_normalize_env()) is not None:
+        with replacing(run / "vecnormalize.pkl") as temporary:
+            normalise.save(str(temporary))
+
+
+def _against_paper(game: str, model: RecurrentPPO) -> str | None:
+    """Where the run stands in the paper's Atari table, if it has the game and the run has scores."""
+    paper, scores = zoo.paper_scores().get(game), [episode["r"] for episode in model.ep_info_buffer or ()]
+    if not paper or not scores:
+        return None
+    return (
+        f"{game}: mean score of the last {len(scores)} episodes {np.mean(scores):,.0f} after {model.num_timesteps:,} "
+        f"steps; paper after 40,000,000 steps: RIMs {paper['rims']:,.0f}, LSTM {paper['lstm']:,.0f}"
     )
-    finished = True
-    try:
-        model.learn(settings.n_timesteps, callback=callbacks)
-    except KeyboardInterrupt:
-        finished = False
-    save_policy(model.policy, run, policy_kwargs, **about(), steps=model.num_timesteps)
-    model.save(run / f"{resolved.name}.zip")
-    if settings.normalize:
-        envs.save(str(run / "vecnormalize.pkl"))
-    write_json(
-        run / "run.json",
-        {
-            "command": command,
-            **about(),
-            "steps": model.num_timesteps,
-            "finished": finished,
-            "system": get_system_info(print_info=False)[0],
-            **provenance(started),
-        },
-    )
-    end = "trained" if finished else "stopped, and saved what was learned,"
-    console.print(f"{end} after {model.num_timesteps:,} steps in {time.time() - started:.0f} s: {run}")
-    console.print(f"next: rims-rl evaluate {run}   or: tensorboard --logdir {run}", soft_wrap=True)
-    return run

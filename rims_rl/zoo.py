@@ -25,7 +25,8 @@ from rims_rl.envs.names import Resolved, resolve
 from rims_rl.errors import UserError
 
 __all__ = [
-    "A2CConfig", "Loaded", "PPOConfig", "TrainConfig", "load", "paper_scores", "print_config", "print_configs",
+    "A2CConfig", "Loaded", "PPOConfig", "TrainConfig", "load", "load_saved", "paper_scores", "print_config",
+    "print_configs",
 ]  # fmt: skip
 
 
@@ -146,6 +147,14 @@ def load(env: str, algo: str, *, file: Path | None = None, overrides: Sequence[s
     return _validated(model, layers)
 
 
+def load_saved(file: Path, algo: str, overrides: Sequence[str] = ()) -> TrainConfig:
+    """What a run's ``config.yml`` says, which holds every key, whatever the zoo says today."""
+    model, saved = _model(algo), _read_mapping(file)
+    if missing := set(model.model_fields) - set(saved):
+        raise UserError(f"{file} lacks the key {min(missing)}, so that the run cannot be resumed; add it")
+    return _validated(model, [(str(file), saved), ("--set", _parse_overrides(overrides))]).config
+
+
 def paper_scores() -> dict[str, dict[str, float]]:
     """The paper's Atari table: game -> its scores ``rims`` and ``lstm``, and what the paper prints after "±" as
     ``rims_error`` and ``lstm_error``."""
@@ -214,13 +223,7 @@ def _read_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where} is not YAML{line}: {reason}; write it as `key: value` lines") from error
 
 
-def _shipped(name: str) -> dict[str, Any]:
-    sections: dict[str, Any] = _read_yaml((resources.files("rims_rl.zoo_configs") / name).read_text("utf-8"), name)
-    return sections
-
-
-def _user_layers(file: Path, model: type[TrainConfig], resolved: Resolved) -> list[tuple[str, dict[str, Any]]]:
-    """A user's file has sections if it holds only mappings and none of them is called like a key."""
+def _read_mapping(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -229,6 +232,17 @@ def _user_layers(file: Path, model: type[TrainConfig], resolved: Resolved) -> li
     data = _read_yaml(text, str(file))
     if not isinstance(data, dict) or not data:
         raise UserError(f"{file} must hold `key: value` lines, got {data!r}")
+    return data
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    sections: dict[str, Any] = _read_yaml((resources.files("rims_rl.zoo_configs") / name).read_text("utf-8"), name)
+    return sections
+
+
+def _user_layers(file: Path, model: type[TrainConfig], resolved: Resolved) -> list[tuple[str, dict[str, Any]]]:
+    """A user's file has sections if it holds only mappings and none of them is called like a key."""
+    data = _read_mapping(file)
     if set(data) & set(model.model_fields) or not all(isinstance(value, dict) for value in data.values()):
         return [(str(file), data)]
     for name in data:

@@ -11,14 +11,15 @@ import yaml
 from rims_rl.agents.portable import load_policy
 from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate, summary
-from rims_rl.runs import claim
+from rims_rl.runs import Arguments, claim, read_arguments
 from rims_rl.train import train
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4"]
 
 
 def run_training(tmp_path, env, *overrides, algo="ppo", seed=0, eval_freq=0):
-    return train(env, algo, seed, "cpu", 1, None, [*SMALL, *overrides], tmp_path, eval_freq, 2)
+    arguments = Arguments(env=env, algo=algo, seed=seed, device="cpu", eval_freq=eval_freq, eval_episodes=2)
+    return train(arguments, None, [*SMALL, *overrides], tmp_path)
 
 
 def test_numbers_go_up_and_two_that_claim_together_get_two_folders(tmp_path):
@@ -43,7 +44,7 @@ def test_training_leaves_everything_in_its_folder(algo, tmp_path):
     names = {path.name for path in run.iterdir()}
     assert names >= {
         "CartPole-v1", "CartPole-v1.zip", "command.txt", "run.json", "0.monitor.csv", "evaluations.npz", "best",
-        "policy.safetensors", "policy.json", "tensorboard",
+        "policy.safetensors", "policy.json", "tensorboard", "checkpoints",
     }  # fmt: skip
     assert not [name for name in names if name.startswith(".")], "no temporary files stay behind"
     config = yaml.safe_load((run / "CartPole-v1/config.yml").read_text())
@@ -59,12 +60,12 @@ def test_training_leaves_everything_in_its_folder(algo, tmp_path):
     assert list((run / "tensorboard").glob("events*"))
 
 
-def test_a_run_is_repeated_from_its_settings(tmp_path):
-    runs = [
-        run_training(tmp_path, "CartPole-v1", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", seed=seed)
-        for seed in (3, 3, 4)
-    ]
-    weights = [(run / "policy.safetensors").read_bytes() for run in runs]
+def test_a_run_is_repeated_from_its_folder(tmp_path):
+    first = run_training(tmp_path, "CartPole-v1", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", seed=3)
+    arguments, config = read_arguments(first)
+    again = train(arguments, config, [], tmp_path)
+    other = train(arguments.model_copy(update={"seed": 4}), config, [], tmp_path)
+    weights = [(run / "policy.safetensors").read_bytes() for run in (first, again, other)]
     assert weights[0] == weights[1] != weights[2]
 
 

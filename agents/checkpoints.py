@@ -1,0 +1,144 @@
+"""Checkpoints: all that training needs to go on, in one file that is read without running anything in it.
+
+``<steps>.pt`` is a dictionary of tensors and plain values for ``torch.load(weights_only=True)``. It is written before a
+rollout, when no data waits for an update.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import zipfile
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+
+from rims_rl.agents.ppo import RecurrentPPO
+from rims_rl.envs.normalise import restore_statistics, statistics_of_training
+from rims_rl.errors import UserError
+from rims_rl.files import replacing
+
+FORMAT = 1
+KEPT = 2  # the newest, and one to fall back on
+COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
+
+
+def write_checkpoint(folder: Path, model: RecurrentPPO, **more: Any) -> None:
+    """Write ``<folder>/<steps>.pt`` with the state of ``model`` and ``more``, then remove all but the newest two."""
+    contents = io.BytesIO()  # torch's own writing to a full disk would not say what is wrong
+    torch.save({"format": FORMAT, **_capture(model), **more}, contents)
+    with replacing(folder / f"{model.num_timesteps}.pt") as temporary:
+        temporary.write_bytes(contents.getbuffer())
+    for old in _list(folder)[:-KEPT]:
+        old.unlink()
+
+
+def read_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
+    """The newest checkpoint that is whole. ``report`` gets a sentence about each one that is not."""
+    paths = _list(folder)
+    if not paths:
+        raise UserError(f"{folder} has no checkpoint, so that nothing can be resumed; train again with --env")
+    for path in reversed(paths):
+        try:
+            return _read(path)
+        except Exception as error:  # there is no end to how reading garbage can fail
+            report(f"{path} is damaged ({(str(error) or type(error).__name__).splitlines()[0]}); trying the one before")
+    raise UserError(f"{folder} has no checkpoint that is whole; train again with --env")
+
+
+def restore(model: RecurrentPPO, state: dict[str, Any]) -> None:
+    """Put ``model``, whose logger is set, and the random generators where they were."""
+    model.policy.load_state_dict(state["policy"])
+    model.policy.optimizer.load_state_dict(state["optimizer"])
+    for name in COUNTERS:
+        setattr(model, name, state[name])
+    model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
+    model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
+    for name, (value, excluded) in state["unwritten"].items():
+        model.logger.record(name, value, excluded)
+    if (normalise := model.get_vec_normalize_env()) is not None:
+        restore_statistics(normalise, state["normalisation"])
+    _set_generators(model, state["generators"])
+
+
+def discard_after(folder: Path, steps: int) -> None:
+    """Remove damaged checkpoints after ``steps``, from where training goes on, and what was left half-written."""
+    for path in _list(folder):
+        if int(path.stem) > steps:
+            path.unlink()
+    for path in folder.glob(".*.pt.*"):
+        path.unlink()
+
+
+def start_games_again(model: RecurrentPPO, seed: int) -> None:
+    """Reset all environments and the memory, with seeds that follow from ``seed`` and the number of steps."""
+    assert model.env is not None
+    model.env.seed(seed_at(seed, model.num_timesteps))
+    model._last_obs = model.env.reset()
+    model._last_episode_starts = np.ones(model.n_envs, bool)
+    states: Any = model._last_lstm_states
+    actor, critic = ((torch.zeros_like(h), torch.zeros_like(c)) for h, c in states)
+    model._last_lstm_states = RNNStates(actor, critic)
+
+
+def seed_at(seed: int, steps: int, purpose: int = 0) -> int:
+    """A seed for this moment of training; environment i adds i to it, and it stays below what ALE takes."""
+    return int(np.random.SeedSequence((seed, steps, purpose)).generate_state(1)[0] >> 2)
+
+
+def _list(folder: Path) -> list[Path]:
+    """The oldest first."""
+    return sorted((path for path in folder.glob("*.pt") if path.stem.isdigit()), key=lambda path: int(path.stem))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        changed = archive.testzip()  # torch.load does not look at checksums
+    if changed is not None:
+        raise ValueError(f"the checksum of {changed} is wrong")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    if state["format"] != FORMAT:
+        raise ValueError(f"its format is {state['format']}, and this version of rims-rl reads {FORMAT}")
+    return state
+
+
+def _capture(model: RecurrentPPO) -> dict[str, Any]:
+    logger, normalise = model.logger, model.get_vec_normalize_env()
+    return {
+        "policy": model.policy.state_dict(),
+        "optimizer": model.policy.optimizer.state_dict(),
+        **{name: getattr(model, name) for name in COUNTERS},
+        "episodes": list(model.ep_info_buffer or ()),
+        "successes": [bool(success) for success in model.ep_success_buffer or ()],
+        # the last update's losses reach TensorBoard together with the next rollout's scores
+        "unwritten": {
+            name: (float(value), logger.name_to_excluded[name]) for name, value in logger.name_to_value.items()
+        },
+        "normalisation": None if normalise is None else statistics_of_training(normalise),
+        "generators": _generators(model),
+    }
+
+
+def _generators(model: RecurrentPPO) -> dict[str, Any]:
+    name, key, *rest = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": (name, key.tolist(), *rest),
+        "python": random.getstate(),
+        "actions": model.action_space.np_random.bit_generator.state,
+    }
+
+
+def _set_generators(model: RecurrentPPO, states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    np.random.set_state(states["numpy"])
+    random.setstate(states["python"])
+    model.action_space.np_random.bit_generator.state = states["actions"]
