@@ -37,8 +37,15 @@ types: $(STAMP)  ## Check types
 	@cd $(TYPES)/rims_rl && ln -s ../../../rims_rl/* ../../../agents ../../../envs .
 	cd $(TYPES) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy --package rims_rl
 
-demo: $(STAMP)  ## Train a small RIM on the copying task
-	$(BIN)/python examples/copying.py
+demo: $(STAMP)  ## Train an agent on DemonAttack for a few minutes, evaluate it and record a video
+	$(BIN)/rims-rl train --env DemonAttack --n-timesteps 25600 --eval-freq 0
+	@run=$$(ls -td logs/ppo/DemonAttack_*/ | head -n 1 | sed 's|/$$||') && \
+	$(BIN)/rims-rl evaluate $$run --episodes 16 && \
+	$(BIN)/rims-rl enjoy $$run && \
+	echo && echo "the run:      $$run" && \
+	echo "curves:       $(BIN)/tensorboard --logdir $$run" && \
+	echo "the video:    $$(ls -t $$run/videos/* | head -n 1)" && \
+	echo "train longer: $(BIN)/rims-rl train --resume $$run -n 1000000"
 
 clean:  ## Remove the environment, caches and build products
 	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

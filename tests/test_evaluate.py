@@ -8,6 +8,7 @@ import yaml
 
 from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate
+from rims_rl.runs import Arguments
 from rims_rl.train import train
 
 OPTIONS = {"backend": "sb3", "game_mode": 4, "difficulty": 1}
@@ -17,7 +18,7 @@ TINY = ["num_rims=3", "num_active=2", "rim_size=4", "n_timesteps=64", "n_envs=2"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A policy trained on sb3 in a mode and a difficulty that are not the game's own."""
-    return train("Breakout", "ppo", 0, "cpu", 1, None, TINY, tmp_path_factory.mktemp("logs"), 0, 1, **OPTIONS)
+    return train(Arguments(env="Breakout", eval_freq=0, **OPTIONS), None, TINY, tmp_path_factory.mktemp("logs"))
 
 
 def scores(tmp_path, *arguments, **options):
