@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
 from rims_rl.agents.checkpoints import seed_at, start_games_again
@@ -250,7 +251,7 @@ def record_rim_statistics(model: RecurrentPPO) -> None:
     state = tuple(part[:, :1] for part in buffer.states[0].pi)
     starts = torch.as_tensor(buffer.episode_starts[:, 0], device=policy.device)
     with torch.no_grad(), policy.core.trace() as trace:
-        obs, _ = policy.obs_to_tensor(first)
+        obs = obs_as_tensor(first, policy.device)
         policy._process_sequence(policy._features(obs, policy.pi_features_extractor), state, starts, policy.core)
     active, attention = trace.active[:, 0].float(), trace.input_attention[:, 0]
     for k, share in enumerate(active.mean(0).tolist()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
@@ -57,7 +58,7 @@ class DictEncoder(BaseFeaturesExtractor):
     """Each key of a Dict observation becomes one element: an encoder of its own, plus a learned embedding of the key.
 
     Images large enough for NatureCNN get that, smaller ones (MiniGrid's 7 x 7 grids) a small convolutional encoder,
-    everything else one linear layer.
+    codes (see :func:`is_codes`) theirs, and everything else one linear layer.
     """
 
     def __init__(self, observation_space: spaces.Dict, element_size: int = 64, normalized_image: bool = False) -> None:
@@ -65,7 +66,9 @@ class DictEncoder(BaseFeaturesExtractor):
         super().__init__(observation_space, self.num_elements * element_size)
         self.encoders = nn.ModuleDict()
         for key, space in observation_space.spaces.items():
-            if not is_image_space(space, check_channels=False, normalized_image=normalized_image):
+            if is_codes(space):
+                self.encoders[key] = (CodeGridEncoder if len(space.shape) == 3 else WordsEncoder)(space, element_size)
+            elif not is_image_space(space, check_channels=False, normalized_image=normalized_image):
                 linear = nn.Linear(get_flattened_obs_dim(space), element_size)
                 self.encoders[key] = nn.Sequential(nn.Flatten(), linear, nn.ReLU())
             elif min((space.shape or ())[1:]) >= SMALLEST_NATURE_IMAGE:
@@ -98,6 +101,45 @@ class GridEncoder(BaseFeaturesExtractor):
 
     def forward(self, observations: Tensor) -> Tensor:
         result: Tensor = self.network(observations)
+        return result
+
+
+def is_codes(space: spaces.Space[Any]) -> bool:
+    """Whether observations are small integers that stand for something: bytes, in one or three dimensions, whose upper
+    bounds are not 255 as a picture's are. The bounds say how many there are."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (1, 3):
+        return False
+    return bool((space.low == 0).all() and (space.high < 255).all())
+
+
+class CodeGridEncoder(GridEncoder):
+    """MiniGrid's symbolic view, (width, height, 3): one plane for each object, colour and state, then GridEncoder."""
+
+    def __init__(self, observation_space: spaces.Box, features_dim: int = 64) -> None:
+        width, height, _ = observation_space.shape
+        sizes = observation_space.high.max((0, 1)).astype(int) + 1
+        super().__init__(spaces.Box(0, 1, (int(sizes.sum()), width, height)), features_dim)
+        self._sizes = sizes.tolist()
+
+    def forward(self, observations: Tensor) -> Tensor:
+        channels = enumerate(self._sizes)
+        planes = [observations[..., c, None] == torch.arange(size, device=observations.device) for c, size in channels]
+        result: Tensor = self.network(torch.cat(planes, -1).permute(0, 3, 1, 2).to(observations.dtype))
+        return result
+
+
+class WordsEncoder(BaseFeaturesExtractor):
+    """A mission as numbers of words: an embedding of each word, then one linear layer over all of them. Code 0 is no
+    word, and its embedding stays zero."""
+
+    def __init__(self, observation_space: spaces.Box, features_dim: int = 64, word_size: int = 16) -> None:
+        super().__init__(observation_space, features_dim)
+        words, length = int(observation_space.high.max()) + 1, observation_space.shape[0]
+        self.words = nn.Embedding(words, word_size, padding_idx=0)
+        self.linear = nn.Linear(length * word_size, features_dim)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        result: Tensor = self.linear(self.words(observations.long()).flatten(1)).relu()
         return result
 
 

@@ -7,6 +7,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.envs.atari import AtariVecEnv
 from rims_rl.envs.atari_sb3 import make_sb3_atari
+from rims_rl.envs.minigrid_vec import make_minigrid
 from rims_rl.envs.names import Resolved
 
 
@@ -43,6 +44,8 @@ def make_envs(
             render_mode=render_mode,
             seed=seed,
         )
+    if env.observation is not None:
+        return make_minigrid(env.id, n_envs, env.observation, seed, render_mode)
     # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
     env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
     return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs)

@@ -1,4 +1,4 @@
-"""Names of environments: short names of Atari games, and any Gymnasium id; and how an Atari game is to be played."""
+"""Names of environments: short names of Atari games and of our own, and any Gymnasium id; and how they are played."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import ale_py
 import gymnasium as gym
+import minigrid  # noqa: F401  registers MiniGrid and BabyAI
 from ale_py import ALEInterface, roms
 
+from rims_rl.envs.minigrid import OBSERVATIONS
 from rims_rl.errors import UserError
 
 ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or the first game of a process prints a banner
@@ -26,6 +28,17 @@ class Resolved(NamedTuple):
     backend: str | None = None  # of an Atari game: "ale" or "sb3"
     game_mode: int | None = None  # ALE's; None: the game's own default
     difficulty: int | None = None  # likewise
+    observation: str | None = None  # of a MiniGrid environment: "symbolic" or "rgb"
+
+    @property
+    def family(self) -> str | None:
+        """The section of the zoo that holds for all environments of a kind, if this is one of them."""
+        return "atari" if self.rom else "minigrid" if self.observation else None
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether agents are evaluated with their most likely actions; as in rl_zoo3, not on Atari and MiniGrid."""
+        return self.family is None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -34,7 +47,7 @@ class Resolved(NamedTuple):
 
 
 BACKENDS = ("ale", "sb3")
-OPTIONS = ("backend", "game_mode", "difficulty")
+OPTIONS = ("backend", "game_mode", "difficulty", "observation")
 WITHOUT_NOOP = ("backgammon", "video_checkers")  # the only games in which one cannot do nothing
 
 
@@ -54,15 +67,33 @@ def atari_variants(rom: str) -> tuple[list[int], list[int]]:
     return ale.getAvailableModes(), ale.getAvailableDifficulties()
 
 
+@cache
+def own_envs() -> dict[str, str]:
+    """Our own environments: short names, such as ``"PickupKnown"``, and Gymnasium's ids."""
+    specs = [spec for spec in gym.registry.values() if spec.namespace == "RimsRL"]
+    return {spec.name.replace("-", ""): spec.id for spec in specs}
+
+
 def resolve(
-    name: str, backend: str | None = None, game_mode: int | None = None, difficulty: int | None = None
+    name: str,
+    backend: str | None = None,
+    game_mode: int | None = None,
+    difficulty: int | None = None,
+    observation: str | None = None,
 ) -> Resolved:
     """A short name, an Atari id or any Gymnasium id -> what it stands for; a UserError names the closest ones.
 
     ``DemonAttack`` and ``DemonAttackNoFrameskip-v4`` have no sticky actions, ``ALE/DemonAttack-v5`` its own 0.25.
-    The other arguments are for Atari games; ``backend`` is ``"ale"`` unless told otherwise.
+    ``backend``, ``game_mode`` and ``difficulty`` are for Atari games; ``backend`` is ``"ale"`` unless told otherwise.
+    ``observation`` is for MiniGrid and BabyAI, and is ``"symbolic"`` unless told otherwise.
     """
     env = _find(name)
+    if observation is not None:
+        if env.family != "minigrid":
+            raise UserError(f"--observation {observation} is for MiniGrid and BabyAI, and {env.id} is neither")
+        if observation not in OBSERVATIONS:
+            raise UserError(f"--observation must be symbolic or rgb, got {observation!r}")
+        env = env._replace(observation=observation)
     options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
     given = [f"--{key.replace('_', '-')} {value}" for key, value in options.items() if value is not None]
     if env.rom is None:
@@ -94,16 +125,20 @@ def resolve_saved(about: dict[str, Any], **changes: Any) -> Resolved:
 
 
 def _find(name: str) -> Resolved:
-    games = atari_games()
+    games, own = atari_games(), own_envs()
     short = name.removesuffix("NoFrameskip-v4")
     if short in games:
         return Resolved(short, f"ALE/{short}-v5", games[short], 0.0)
+    for short, id_ in own.items():
+        if name in (short, id_):
+            return Resolved(short, id_, None, 0.0, observation="symbolic")
     if name in gym.registry:
         spec = gym.registry[name]
         if name.startswith("ALE/"):
             return Resolved(f"{spec.name}-v5", name, games[spec.name], spec.kwargs["repeat_action_probability"])
-        return Resolved(name.replace("/", "-"), name, None, 0.0)
-    close = _closest(name, games) or _closest(name, gym.registry)
+        observation = "symbolic" if str(spec.entry_point).startswith("minigrid.") else None
+        return Resolved(name.replace("/", "-"), name, None, 0.0, observation=observation)
+    close = _closest(name, [*games, *own]) or _closest(name, gym.registry)
     hint = (
         f"did you mean {' or '.join(close)}?" if close else "give an Atari game, such as DemonAttack, or a Gymnasium id"
     )

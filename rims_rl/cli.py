@@ -66,14 +66,16 @@ Backend = Annotated[str | None, typer.Option(help="Of Atari games: ale (default,
 GameMode = Annotated[int | None, typer.Option(help="ALE's mode of an Atari game; needs sb3.")]
 Difficulty = Annotated[int | None, typer.Option(help="ALE's difficulty of an Atari game; needs sb3.")]
 Deterministic = Annotated[
-    bool | None, typer.Option("--deterministic/--stochastic", help="Default: stochastic on Atari only.")
+    bool | None, typer.Option("--deterministic/--stochastic", help="Default: stochastic on Atari and MiniGrid only.")
 ]
 
 
 @app.command("train")
 def _train(
     context: typer.Context,
-    env: Annotated[str | None, typer.Option(help="An Atari game, such as DemonAttack, or any Gymnasium id.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="An Atari game, such as DemonAttack, PickupKnown, or any Gymnasium id.")
+    ] = None,
     algo: Algo = "ppo",
     core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or a core of your own.")] = None,
     n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
@@ -89,6 +91,7 @@ def _train(
     backend: Backend = None,
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
+    observation: Annotated[str | None, typer.Option(help="Of MiniGrid and BabyAI: symbolic (default) or rgb.")] = None,
     checkpoint_freq: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
     ] = 100_000,
@@ -119,6 +122,7 @@ def _train(
         backend=backend,
         game_mode=game_mode,
         difficulty=difficulty,
+        observation=observation,
         algo=algo,
         seed=seed,
         device=device,

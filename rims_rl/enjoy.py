@@ -50,7 +50,7 @@ def enjoy(
     backend = "sb3" if resolve_saved(about).rom else None
     env = resolve_saved(about, backend=backend, game_mode=game_mode, difficulty=difficulty)
     if deterministic is None:
-        deterministic = env.rom is None  # as evaluate does
+        deterministic = env.deterministic
     if window:
         _check_window(out, fps)
     envs = _make(env, seed, "human" if window else "rgb_array")

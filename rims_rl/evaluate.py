@@ -49,7 +49,7 @@ def evaluate(
         policy, about = load_policy(run)
         env, normalisation = resolve_saved(about, **env_options), about.get("normalisation")
         if deterministic is None:
-            deterministic = env.rom is None  # sampled actions on Atari, as rl_zoo3 does
+            deterministic = env.deterministic
     envs = make_envs(env, min(n_envs, episodes), seed, threads, clip_rewards=False)
     envs = with_statistics(envs, normalisation)
     if random:

@@ -40,6 +40,7 @@ class Arguments(BaseModel):
     backend: str | None = None
     game_mode: int | None = None
     difficulty: int | None = None
+    observation: str | None = None
     algo: str = "ppo"
     seed: int = 0
     device: str = "auto"

@@ -33,7 +33,7 @@ from rims_rl.agents.portable import save_policy
 from rims_rl.agents.ppo import describe_parameters
 from rims_rl.agents.tensorboard import TensorBoardFile
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import Resolved, resolve
+from rims_rl.envs.names import OPTIONS, Resolved, resolve
 from rims_rl.envs.normalise import statistics_to_json
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
@@ -73,7 +73,7 @@ def resume(run: Path, n_timesteps: int | None) -> Path:
 
 
 def _resolve(arguments: Arguments) -> Resolved:
-    return resolve(arguments.env, arguments.backend, arguments.game_mode, arguments.difficulty)
+    return resolve(arguments.env, **{option: getattr(arguments, option) for option in OPTIONS})
 
 
 def _build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO, VecEnv]:
@@ -144,7 +144,7 @@ class _Session:
             evaluation_envs,
             arguments.eval_freq,
             arguments.eval_episodes,
-            self.env.rom is None,
+            self.env.deterministic,
             arguments.seed,
             run,
             self.policy_kwargs,

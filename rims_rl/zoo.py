@@ -1,7 +1,8 @@
 """Hyperparameters: the YAML files of ``zoo_configs/``, a user's own file and ``--set``, in layers, and checked.
 
-Each layer overrides the one before: ``default`` -> ``atari`` -> the environment's section -> the same of the user's
-file -> ``--set``. Mappings are merged key by key (an empty one clears what was there), and everything else is replaced.
+Each layer overrides the one before: ``default`` -> ``atari`` or ``minigrid`` -> the environment's section -> the same
+of the user's file -> ``--set``. Mappings are merged key by key (an empty one clears what was there), and everything
+else is replaced.
 ``core_kwargs`` belong to a core: a layer that changes ``core`` starts without them.
 """
 
@@ -117,7 +118,7 @@ class A2CConfig(TrainConfig):
 
 
 ALGORITHMS: dict[str, type[TrainConfig]] = {"ppo": PPOConfig, "a2c": A2CConfig}
-SHARED_SECTIONS = ("default", "atari")
+SHARED_SECTIONS = ("default", "atari", "minigrid")
 
 
 class Loaded(NamedTuple):
@@ -195,7 +196,7 @@ def _all_configs() -> Iterator[tuple[str, str, TrainConfig]]:
         sections = _shipped(f"{algo}.yml")
         for name in sections:
             if name in SHARED_SECTIONS:
-                below = SHARED_SECTIONS[: SHARED_SECTIONS.index(name) + 1]
+                below = dict.fromkeys(("default", name))
                 yield algo, name, _validated(model, [(f"{algo}.yml: {part}", sections[part]) for part in below]).config
             else:
                 yield algo, name, load(name, algo).config
@@ -268,9 +269,9 @@ def _check_section(name: str, file: Path, model: type[TrainConfig]) -> None:
 
 def _applying(sections: dict[str, Any], resolved: Resolved) -> list[str]:
     """The names of the sections that hold for an environment, the most special last."""
-    shared = SHARED_SECTIONS if resolved.rom else SHARED_SECTIONS[:1]
+    shared = ("default", resolved.family)
     own = [name for name in sections if name not in SHARED_SECTIONS and resolve(name) == resolved]
-    return [name for name in shared if name in sections] + own
+    return [name for name in shared if name and name in sections] + own
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:

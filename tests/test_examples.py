@@ -48,3 +48,8 @@ def test_single_file_ppo_learns_to_balance_without_velocities(tmp_path):
 def test_copying_writes_its_figure(tmp_path):
     run("copying.py", "--seed", 1, "--budget", 2, "--out", tmp_path / "copying.png", cwd=tmp_path)
     assert (tmp_path / "copying.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_variants_of_the_task_are_drawn(tmp_path):
+    run("pickup_variants.py", "--out", tmp_path / "variants.png", cwd=tmp_path)
+    assert (tmp_path / "variants.png").read_bytes().startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rims_rl.envs.names import Resolved, atari_games, resolve, resolve_saved
+from rims_rl.envs.names import Resolved, atari_games, own_envs, resolve, resolve_saved
 from rims_rl.errors import UserError
 
 
@@ -21,6 +21,11 @@ def test_every_atari_game_has_a_short_name():
         ("PongNoFrameskip-v4", Resolved("Pong", "ALE/Pong-v5", "pong", 0.0, "ale")),
         ("ALE/Pong-v5", Resolved("Pong-v5", "ALE/Pong-v5", "pong", 0.25, "ale")),
         ("CartPole-v1", Resolved("CartPole-v1", "CartPole-v1", None, 0.0)),
+        ("RimsRL/Pickup-More-v0", Resolved("PickupMore", "RimsRL/Pickup-More-v0", None, 0.0, observation="symbolic")),
+        (
+            "BabyAI-GoToLocal-v0",
+            Resolved("BabyAI-GoToLocal-v0", "BabyAI-GoToLocal-v0", None, 0.0, observation="symbolic"),
+        ),
     ],
 )
 def test_full_ids_keep_their_own_settings(name, expected):
@@ -33,6 +38,8 @@ def test_full_ids_keep_their_own_settings(name, expected):
         ("DemonAtack", "did you mean DemonAttack"),
         ("demonattack", "DemonAttack"),
         ("CartPole", "CartPole-v"),
+        ("PickupKnwon", "did you mean PickupKnown"),
+        ("MiniGrid-Empty-5x5", "MiniGrid-Empty-5x5-v0"),
         ("qqqqqq", "a Gymnasium id"),
     ],
 )
@@ -43,7 +50,7 @@ def test_a_typo_gets_the_closest_names(typo, words):
 
 def test_options_of_atari_games_are_kept_and_a_saved_run_gives_them_back():
     env = resolve("Breakout", backend="sb3", game_mode=4, difficulty=1)
-    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1}
+    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1, "observation": None}
     about = {"env": "Breakout", "env_options": env.options}
     assert resolve_saved(about) == resolve_saved(about, game_mode=None) == env
     assert resolve_saved(about, game_mode=8) == env._replace(game_mode=8)
@@ -60,6 +67,9 @@ def test_options_of_atari_games_are_kept_and_a_saved_run_gives_them_back():
         ("MsPacman", {"difficulty": 1, "backend": "sb3"}, "--difficulty must be one of 0 in MsPacman, got 1"),
         ("Backgammon", {"backend": "sb3"}, "Backgammon has no action NOOP"),
         ("CartPole-v1", {"backend": "sb3"}, "--backend sb3 is for Atari games, and CartPole-v1 is not one"),
+        ("PickupKnown", {"backend": "sb3"}, "--backend sb3 is for Atari games"),
+        ("PickupKnown", {"observation": "grey"}, "--observation must be symbolic or rgb, got 'grey'"),
+        ("Pong", {"observation": "rgb"}, "--observation rgb is for MiniGrid and BabyAI, and ALE/Pong-v5 is neither"),
     ],
 )
 def test_options_that_do_not_fit_are_one_sentence(name, options, words):
@@ -77,3 +87,12 @@ def test_the_table_in_the_docs_has_every_atari_game():
     rows = [f"| `{name}` | `{rom}` |" for name, rom in sorted(atari_games().items())]
     text = (Path(__file__).parents[2] / "docs/environments.md").read_text()
     assert [line for line in text.splitlines() if line in rows or line.startswith("| `A")] == rows
+
+
+def test_our_own_environments_have_short_names_and_keep_their_observation():
+    assert len(own_envs()) == 10
+    for short, id_ in own_envs().items():
+        assert resolve(short) == resolve(id_) == Resolved(short, id_, None, 0.0, observation="symbolic")
+    env = resolve("PickupKnown", observation="rgb")
+    assert resolve_saved({"env": "PickupKnown", "env_options": env.options}) == env
+    assert not env.deterministic and resolve("CartPole-v1").deterministic

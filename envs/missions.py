@@ -1,0 +1,44 @@
+"""MiniGrid's missions as small integers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from minigrid.core.mission import MissionSpace
+from minigrid.envs.babyai.core.roomgrid_level import BabyAIMissionSpace
+from minigrid.minigrid_env import MiniGridEnv
+
+# Every word of the missions of Minigrid 3.2, BabyAI included. Word i is the number i + 1, and 0 is no word. Saved
+# policies depend on the order: a new word goes to the end.
+WORDS = (
+    "a after and at avoid ball behind blue box door end fetch find from front get go goal green grey hallway in key "
+    "lava left matching maze must near next object of on open opening pick purple put reach red right room rooms "
+    "square the then to traverse unlock up use yellow you your"
+)
+VOCABULARY = WORDS.split()
+NUMBERS = {word: number for number, word in enumerate(VOCABULARY, 1)}
+
+
+def encode_mission(mission: str, length: int) -> np.ndarray:
+    """The numbers of the mission's words, with zeros after them. Commas are left out."""
+    words = re.findall(r"[^\s,]+", mission.lower())
+    if unknown := [word for word in words if word not in NUMBERS]:
+        raise ValueError(f"the mission {mission!r} has the unknown word {unknown[0]!r}; the words are {WORDS}")
+    if len(words) > length:
+        raise ValueError(f"the mission {mission!r} has {len(words)} words, and there is room for {length}")
+    return np.array([NUMBERS[word] for word in words] + [0] * (length - len(words)), np.uint8)
+
+
+def mission_length(env: MiniGridEnv) -> int:
+    """How many words the environment's missions have at most."""
+    observation: Any = env.observation_space
+    space = observation["mission"]
+    if isinstance(space, BabyAIMissionSpace):  # does not know its missions
+        # A sentence has up to 16 words, when it tells where two objects are, and such levels join up to four of them.
+        # Other levels have one sentence, or two that do not tell it.
+        return 68 if len(getattr(env, "instr_kinds", ())) > 1 else 24
+    assert isinstance(space, MissionSpace)
+    longest = [max(choices, key=lambda text: len(text.split())) for choices in space.ordered_placeholders or ()]
+    return len(space.mission_func(*longest).split())
