@@ -168,7 +168,7 @@ def print_configs() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("algorithm", "section", "policy", "steps", "core", title="zoo_configs")
+    table = Table("algo", "section", "policy", "steps", "core", title="zoo_configs")
     table.columns[3].justify = "right"
     for algo, section, config in _all_configs():
         core = f"{config.core}, {config.num_active} of {config.num_rims} x {config.rim_size}"
