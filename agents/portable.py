@@ -150,7 +150,7 @@ def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, dict
     policy.to(device)
     policy.set_training_mode(False)
     beside = read_about(path.parent) if (path.parent / "policy.json").exists() else {"env": path.stem}
-    about = {key: beside[key] for key in ("env", "algo", "seed") if key in beside}
+    about = {key: beside[key] for key in ("env", "env_options", "algo", "seed") if key in beside}
     about["steps"] = data["num_timesteps"]
     # where train puts it, and where rl_zoo3 does
     places = (path.parent / "vecnormalize.pkl", path.parent / path.stem / "vecnormalize.pkl")
