@@ -30,7 +30,7 @@ from rims_rl.core.cell import RIMCell, smallest
 from rims_rl.core.reading import OneElement, Set, is_one_element, new_steps, weight_gradient
 from rims_rl.core.trace import Record
 
-# Longer sequences are run in pieces: malloc keeps some tens of megabytes of freed buffers for the next use and gives the
+# Longer sequences are run in pieces: malloc keeps some tens of megabytes of freed buffers for the next use, gives the
 # rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
 _PIECE = 3_000_000
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm_qkv", "comm_out")
