@@ -102,8 +102,8 @@ class GridEncoder(BaseFeaturesExtractor):
 
 
 def _convolve(layers: nn.Sequential, images: Tensor) -> Tensor:
-    """Channels last. Bytes are scaled by 1 / 255 in the weights of the first convolution: the images are a thousand
-    times as many numbers, and one more pass over a minibatch of them costs a fifth of the whole encoder."""
+    """Channels last. Bytes are scaled by 1 / 255 in the weights of the first convolution, which are few: one pass less
+    over the images, the largest tensor of an update."""
     if images.dtype != torch.uint8:
         return _run(layers, images.contiguous(memory_format=torch.channels_last))
     first, *rest = layers

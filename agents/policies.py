@@ -126,8 +126,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         return actions.reshape((-1, *self.action_space.shape)), self.value_net(latent_vf), log_prob, states
 
     def _act(self, latent: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
-        """Actions and their log-probabilities. Those of Discrete spaces without the detour over torch.distributions,
-        which in a rollout costs as much as a convolution; the random numbers are used in the same way."""
+        """Actions and their log-probabilities. Those of Discrete spaces with fewer operations than torch.distributions
+        takes, which counts in a rollout; the random numbers are used in the same way."""
         if not isinstance(self.action_space, spaces.Discrete):
             distribution = self._get_action_dist_from_latent(latent)
             actions = distribution.get_actions(deterministic=deterministic)
