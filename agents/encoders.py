@@ -7,6 +7,7 @@ those two sizes as attributes; ``features_dim`` is their product, the width for 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,7 @@ class NatureEncoder(NatureCNN):
         super().__init__(observation_space, features_dim, normalized_image)
 
     def forward(self, observations: Tensor) -> Tensor:
-        features: Tensor = self.linear(_convolve(self.cnn, observations))
-        return features
+        return _run(self.linear, _convolve(self.cnn, observations))
 
 
 class SpatialEncoder(BaseFeaturesExtractor):
@@ -144,18 +144,21 @@ class WordsEncoder(BaseFeaturesExtractor):
 
 
 def _convolve(layers: nn.Sequential, images: Tensor) -> Tensor:
-    """Channels last. Bytes are scaled by 1 / 255 in the weights of the first convolution: the images are a thousand
-    times as many numbers, and one more pass over a minibatch of them costs a fifth of the whole encoder."""
+    """Channels last. Bytes are scaled by 1 / 255 in the weights of the first convolution, which are few: one pass less
+    over the images, the largest tensor of an update."""
     if images.dtype != torch.uint8:
-        features: Tensor = layers(images.contiguous(memory_format=torch.channels_last))
-        return features
+        return _run(layers, images.contiguous(memory_format=torch.channels_last))
     first, *rest = layers
     assert isinstance(first, nn.Conv2d)
     images = torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)  # twice as fast as contiguous()
-    features = first._conv_forward(images.to(first.weight.dtype), first.weight / 255, first.bias)
-    for layer in rest:
-        features = layer(features)
-    return features
+    return _run(rest, first._conv_forward(images.to(first.weight.dtype), first.weight / 255, first.bias))
+
+
+def _run(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """One layer after the other; what a ReLU reads is not needed any more, so it works in place."""
+    for layer in layers:
+        x = torch.relu_(x) if isinstance(layer, nn.ReLU) else layer(x)
+    return x
 
 
 def _check_image(space: spaces.Space[Any], smallest: int) -> None:

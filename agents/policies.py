@@ -122,10 +122,19 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
         latent_pi, latent_vf, states = self._latents(obs, lstm_states, episode_starts)
-        distribution = self._get_action_dist_from_latent(latent_pi)
-        actions = distribution.get_actions(deterministic=deterministic)
-        log_prob = distribution.log_prob(actions)
+        actions, log_prob = self._act(latent_pi, deterministic)
         return actions.reshape((-1, *self.action_space.shape)), self.value_net(latent_vf), log_prob, states
+
+    def _act(self, latent: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
+        """Actions and their log-probabilities. Those of Discrete spaces with fewer operations than torch.distributions
+        takes, which counts in a rollout; the random numbers are used in the same way."""
+        if not isinstance(self.action_space, spaces.Discrete):
+            distribution = self._get_action_dist_from_latent(latent)
+            actions = distribution.get_actions(deterministic=deterministic)
+            return actions, distribution.log_prob(actions)
+        logits = torch.log_softmax(self.action_net(latent), -1)
+        index = logits.argmax(-1, keepdim=True) if deterministic else torch.multinomial(logits.exp(), 1, True)
+        return index.squeeze(-1), logits.gather(-1, index).squeeze(-1)
 
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor

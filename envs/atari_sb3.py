@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ale_py  # noqa: F401  registers the games
 import numpy as np
-from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.env_util import make_atari_env, unwrap_wrapper
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecTransposeImage
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
@@ -54,7 +57,8 @@ class _Games(DummyVecEnv):
     def reset(self) -> VecEnvObs:
         # After a lost life the wrapper's reset would only go on with the game, and not use the seed.
         self.env_method("set_wrapper_attr", "was_real_done", True)
-        self._lengths = np.zeros(self.num_envs, int)
+        self._monitors: list[Any] = [unwrap_wrapper(env, Monitor) for env in self.envs]
+        self._lengths, self._frames = np.zeros(self.num_envs, int), np.zeros(self.num_envs, int)
         return super().reset()
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -63,5 +67,9 @@ class _Games(DummyVecEnv):
         for i, info in enumerate(infos):
             if "episode" in info:  # written by Monitor, which sits below the wrapper that skips, and counts frames
                 info["episode"]["l"] = int(self._lengths[i])
+            # A game that ends in the no-op after a lost life is reported by nobody: the new one tells by its frames.
+            frames = len(self._monitors[i].rewards)
+            if "episode" in info or frames < self._frames[i]:
                 self._lengths[i] = 0
+            self._frames[i] = frames
         return observations, rewards, dones, infos

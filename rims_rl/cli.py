@@ -61,6 +61,7 @@ Out = Annotated[Path, typer.Option(help="JSON file to write.")]
 Algo = Annotated[str, typer.Option(help="ppo or a2c.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of your own values.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Load files that can run code, such as .zip.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, actions and environments.")]
 Backend = Annotated[str | None, typer.Option(help="Of Atari games: ale (default, fast) or sb3 (modes, difficulties).")]
 GameMode = Annotated[int | None, typer.Option(help="ALE's mode of an Atari game; needs sb3.")]
@@ -143,7 +144,10 @@ def _given(context: typer.Context, name: str) -> bool:
 
 @app.command("evaluate")
 def _evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or its folder best; with --random, an environment.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment."),
+    ],
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     deterministic: Deterministic = None,
     seed: Seed = 0,
@@ -154,12 +158,13 @@ def _evaluate(
     backend: Backend = None,
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
+    trust: Trust = False,
 ) -> None:
     """Play a trained agent and say how well it does."""
     from rims_rl.evaluate import evaluate
 
     options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
-    evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, **options)
+    evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, trust, **options)
 
 
 @app.command("report")
@@ -201,6 +206,20 @@ def _enjoy(
     enjoy(run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty)
 
 
+@app.command("export")
+def _export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, its folder best, or an exported .safetensors file.")],
+    format: Annotated[str, typer.Option(help="onnx, safetensors or pt2.")] = "onnx",
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: in the run, named after the env.")] = None,
+    card: Annotated[bool, typer.Option("--card", help="Write a model card, README.md, beside it.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Write a trained agent as one file, and check that it plays like the agent."""
+    from rims_rl.export import export
+
+    export(run, format, out, card, trust)
+
+
 @bench.command("core")
 def _bench_core(
     threads: Threads = 2, repeats: Repeats = 7, quick: Quick = False, out: Out = Path("docs/results/bench_core.json")
@@ -229,6 +248,16 @@ def _bench_train(
     from rims_rl.bench.train import bench_train
 
     bench_train(threads, repeats, quick, out)
+
+
+@bench.command("export")
+def _bench_export(
+    threads: Threads = 1, repeats: Repeats = 5, quick: Quick = False, out: Out = Path("docs/results/bench_export.json")
+) -> None:
+    """Time one step of an exported policy side by side with the policy."""
+    from rims_rl.bench.export import bench_export
+
+    bench_export(threads, repeats, quick, out)
 
 
 @zoo.callback(invoke_without_command=True)

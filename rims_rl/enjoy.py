@@ -63,7 +63,7 @@ def enjoy(
     if window:
         play(lambda: None)
         return None
-    out = out or _free_name(run / "videos", env.name)
+    out = out or _free_name((run if run.is_dir() else run.parent) / "videos", env.name)
     fps = fps or (ATARI_FPS if env.rom else envs.get_attr("metadata")[0].get("render_fps", 30))
     height, width, _ = _frame(envs, env).shape
     with write_video(out, fps, width, height) as write:

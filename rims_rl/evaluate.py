@@ -30,6 +30,7 @@ def evaluate(
     threads: int,
     out: Path | None,
     random: bool = False,
+    trust: bool = False,
     **env_options: Any,
 ) -> None:
     """Play ``run``'s policy, print mean, median and interval, and write them as JSON.
@@ -46,7 +47,7 @@ def evaluate(
             raise UserError("--random plays random actions: leave out --deterministic and --stochastic")
         env, normalisation = resolve(run.as_posix(), **env_options), None
     else:
-        policy, about = load_policy(run)
+        policy, about = load_policy(run, trust=trust)
         env, normalisation = resolve_saved(about, **env_options), about.get("normalisation")
         if deterministic is None:
             deterministic = env.deterministic
@@ -66,6 +67,7 @@ def evaluate(
     result = {
         "run": "random" if random else run.name,
         "env": env._asdict(),
+        "steps": None if random else about.get("steps"),
         "episodes": episodes,
         "deterministic": deterministic,
         "seed": seed,
@@ -74,7 +76,7 @@ def evaluate(
         "lengths": lengths,
         **provenance(started),
     }
-    out = out or (Path(f"{env.name}_random.json") if random else run / "evaluation.json")
+    out = out or (Path(f"{env.name}_random.json") if random else result_path(run))
     write_json(out, result)
     low, high = result["mean_95"]
     actions = "random" if random else "most likely" if deterministic else "sampled"
@@ -83,6 +85,11 @@ def evaluate(
         f"median {result['median']:.1f}, over {episodes} episodes, "
         f"{actions} actions\nwritten to {out}"
     )
+
+
+def result_path(run: Path) -> Path:
+    """Where the result goes by default: into the folder of the run, or beside the file of a policy."""
+    return run / "evaluation.json" if run.is_dir() else run.with_suffix(".evaluation.json")
 
 
 class _RandomActions:

@@ -116,6 +116,14 @@ def _train(session: _Session) -> None:
                 f"training stopped after {model.num_timesteps:,} steps: {error.strerror or error}, "
                 f"{error.filename or run}; when that is mended, {remedy}"
             ) from error
+        except (RuntimeError, ValueError) as error:  # what torch says when actions are to be drawn from NaN
+            if "nan" not in str(error):
+                raise
+            raise UserError(
+                f"training diverged: after {model.num_timesteps:,} steps the policy gives numbers that are not finite; "
+                f"{run} holds it as it was after {session.checkpoints.newest or 0:,}; try a smaller learning_rate than "
+                f"{session.settings.learning_rate}, or normalize=true"
+            ) from error
     console.print(f"trained for {model.num_timesteps:,} steps in {time.time() - session.begun:.0f} s: {run}")
     if standing := _against_paper(session.env.name, model):
         console.print(standing)

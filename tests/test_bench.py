@@ -43,3 +43,9 @@ def test_bench_train(monkeypatch, capsys, tmp_path):
     one = result["agents"]["ours, rims"]
     parts = sum(result["where_rims_ms"].values())
     assert parts == pytest.approx(one["rollout_ms"] + one["update_ms"])
+
+
+@pytest.mark.slow
+def test_bench_export(monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "export.json", "export")
+    assert [case["batch"] for case in result["cases"]] == [1, 8] and result["cases"][0]["us"]["onnx"] > 0

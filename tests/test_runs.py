@@ -102,3 +102,10 @@ def test_evaluating_what_is_not_a_run_is_one_sentence(folder, tmp_path):
     with pytest.raises(UserError, match=r"has no policy\.json; is it the folder of a run"):
         evaluate(tmp_path / folder, 1, None, 0, 1, 1, None)
     assert not list(Path(tmp_path).iterdir())
+
+
+def test_training_that_diverges_says_so_and_keeps_the_last_checkpoint(tmp_path):
+    with pytest.raises(UserError, match=r"diverged: .* try a smaller learning_rate than 1e\+20"):
+        run_training(tmp_path, "CartPole-v1", "learning_rate=1e20", "n_timesteps=4096")
+    policy, about = load_policy(tmp_path / "ppo/CartPole-v1_1")
+    assert about["steps"] == 0 and all(weight.isfinite().all() for weight in policy.parameters())

@@ -50,7 +50,7 @@ def test_each_layer_overrides_the_one_before(write):
     file = write("n_epochs: 3\ngamma: 0.5\n")
     config, sources = load("CartPole-v1", "ppo", file=file, overrides=["gamma=0.25"])
     assert (sources["vf_coef"], config.vf_coef) == ("ppo.yml: default", 0.5)
-    assert (sources["gae_lambda"], config.gae_lambda) == ("ppo.yml: CartPole-v1", 0.8)
+    assert (sources["gae_lambda"], config.gae_lambda) == ("ppo.yml: CartPole-v1", 0.98)
     assert (sources["n_epochs"], config.n_epochs) == (str(file), 3)  # the zoo's section has 20
     assert (sources["gamma"], config.gamma) == ("--set", 0.25)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.env_util import make_atari_env
@@ -41,6 +42,7 @@ def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
         timed["encoder forward"] = _many(cnn_forward(rims), n_steps)
         timed["encoder"] = cnn_update(rims)
         timed["core"] = _core_update(rims)
+        timed["heads"] = _heads_update(rims)
         print(f"{repeats} rounds of {steps} steps for each of {len(models)} agents, and one to warm up", flush=True)
         ms = medians(timed, repeats)
     agents = {
@@ -63,8 +65,8 @@ def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
         f"{HIDDEN} units, the agents taking turns in one process; medians. stock: make_atari_env, "
         "sb3_contrib.RecurrentPPO and CnnLstmPolicy as they come. ours: ALE's vector environment, "
         "rims_rl.agents.RecurrentPPO and CnnRimsPolicy. where_rims_ms, milliseconds of one iteration of ours, rims: "
-        "env, forward, encoder and core (both directions) measured alone on the same data, buffer and heads (with loss "
-        "and optimizer) as what is left of rollout and update. ceilings, in steps per second: env alone steps with "
+        "env, forward, encoder, core and heads (both directions) measured alone on the same data; the rest is what is "
+        "left of rollout and update, and may be below 0. ceilings, in steps per second: env alone steps with "
         "random actions; cnn alone is the encoder's forward for the rollout, and both directions for the update.",
         "threads": threads,
         "repeats": repeats,
@@ -72,10 +74,11 @@ def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
         "where_rims_ms": {
             "rollout: env": ms["env"],
             "rollout: forward": ms["forward"],
-            "rollout: buffer and the rest": rollout - ms["env"] - ms["forward"],
+            "rollout: buffer, the rest": rollout - ms["env"] - ms["forward"],
             "update: encoder": ms["encoder"],
             "update: core": ms["core"],
-            "update: heads, loss, optimizer": update - ms["encoder"] - ms["core"],
+            "update: heads, losses, optimizer": ms["heads"],
+            "update: the rest": update - ms["encoder"] - ms["core"] - ms["heads"],
         },
         "ceilings": ceilings,
         "targets": [
@@ -121,6 +124,27 @@ def _core_update(model: Any) -> Callable[[], None]:
                 features = torch.rand(len(data.actions), policy.features_dim, requires_grad=True)
                 core.zero_grad()
                 policy._process_sequence(features, data.lstm_states.pi, data.episode_starts, core)[0].sum().backward()
+
+    return run
+
+
+def _heads_update(model: Any) -> Callable[[], None]:
+    """What is left of an update: heads, losses and the optimizer's step, on every minibatch."""
+    policy = model.policy
+
+    def run() -> None:
+        for _ in range(model.n_epochs):
+            for data in model.rollout_buffer.get(model.batch_size):
+                latent = torch.rand(len(data.actions), policy.core.output_size, requires_grad=True)
+                distribution = policy._get_action_dist_from_latent(policy.mlp_extractor.forward_actor(latent))
+                values = policy.value_net(policy.mlp_extractor.forward_critic(latent)).flatten()
+                ratio = torch.exp(distribution.log_prob(data.actions.long().flatten()) - data.old_log_prob)
+                loss = (
+                    (data.advantages * ratio).mean() + F.mse_loss(data.returns, values) - distribution.entropy().mean()
+                )
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(policy.parameters(), model.max_grad_norm)
+                policy.optimizer.step()
 
     return run
 

@@ -113,7 +113,8 @@ class RIM(nn.Module):
                 trace.add(len(last_h) - 1, records)  # type: ignore[arg-type]
             x = x.unsqueeze(2)
         output = x.squeeze(2)
-        return output.transpose(0, 1) if self.batch_first else output, (torch.stack(last_h), torch.stack(last_c))
+        h, c = (torch.stack(part) if len(part) > 1 else part[0].unsqueeze(0) for part in (last_h, last_c))
+        return output.transpose(0, 1) if self.batch_first else output, (h, c)
 
     def step(self, x: Tensor, state: tuple[Tensor, Tensor]) -> RIMStep:
         """One step of all layers, a pure function of tensors, in the readable form: what export wraps.

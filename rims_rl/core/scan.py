@@ -30,9 +30,9 @@ from rims_rl.core.cell import RIMCell, smallest
 from rims_rl.core.reading import OneElement, Set, is_one_element, new_steps, weight_gradient
 from rims_rl.core.trace import Record
 
-# Longer sequences are run in pieces: malloc keeps freed buffers of up to 32 MB for the next use, and gives larger ones
-# back to the system, which then has to clear every page of them again. This many gates, in float32, are 24 MB.
-_PIECE = 6_000_000
+# Longer sequences are run in pieces: malloc keeps some tens of megabytes of freed buffers for the next use, gives the
+# rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
+_PIECE = 3_000_000
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm_qkv", "comm_out")
 
 
@@ -73,11 +73,11 @@ class _Scan(torch.autograd.Function):
         ctx: Any, cell: RIMCell, records: list[Record] | None, elements: int, keep: Tensor | None, *tensors: Any
     ) -> Any:
         tape = _tape(keep, tensors)
-        result = _forward(cell, tape, save=True)
+        output, h, c = _forward(cell, tape, save=True)
         _record(cell, tape, records, elements)
         ctx.cell, ctx.names = cell, list(vars(tape))
         ctx.save_for_backward(*vars(tape).values())
-        return result
+        return output, h.clone(), c  # two outputs may not share memory
 
     @staticmethod
     @once_differentiable
@@ -97,8 +97,11 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
     K, H, G = cell.num_rims, cell.rim_size, s.weight_hh.shape[1]
     n, e, v = cell.comm_heads, cell.comm_key_size, cell.comm_value_size
     hs, cs = new_steps(s, "hs", 1, T + 1, (K, B, H), True), new_steps(s, "cs", 1, T + 1, (K, B, H), save)
-    hs[0].copy_(_split(s.h, K))
-    cs[0].copy_(_split(s.c, K))
+    if save:
+        hs[0].copy_(_split(s.h, K))
+        cs[0].copy_(_split(s.c, K))
+    else:
+        hs, cs = [_split(s.h, K), *hs[1:]], [_split(s.c, K), *cs[1:]]
     gates_of = new_steps(s, "gates", 0, T, (K, B, G), save)
     s.active = s.values.new_full((K, T, B, 1), cell.num_active == K)
     active_of = s.active.unbind(1)
@@ -148,7 +151,8 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
         torch.softmax(logits, 1, out=p)
         _by_head(heard, n).copy_(torch.bmm(p.transpose(1, 2), value))
         torch.lerp(told, torch.baddbmm(told, heard, w_out), active, out=hs[t + 1])
-    return s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H), _join(hs[T]), _join(cs[T])
+    output = s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H)
+    return output, output[-1], _join(cs[T])
 
 
 def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Any, ...]:

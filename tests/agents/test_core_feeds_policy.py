@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
+from rims_rl.agents.step import PolicyStep
 from tests.agents.tasks import Anything, box, image
 
 CASES = {
@@ -115,3 +116,33 @@ def test_without_the_cores_output_the_policy_is_blind(case):
     assert torch.equal(blind, blind[:1].expand_as(blind))
     values = policy.predict_values(first_observations(model), state, starts)
     assert torch.equal(values, values[:1].expand_as(values))
+
+
+@pytest.fixture(params=["ppo", "a2c"])
+def exported(request, case):
+    """The step that every export holds; tests/test_export.py compares files with it."""
+    model = make_model(request.param, case)
+    observations = model.env.reset()
+    is_dict = isinstance(observations, dict)
+    tensors = {k: torch.as_tensor(v) for k, v in observations.items()} if is_dict else torch.as_tensor(observations)
+    step = PolicyStep(model.policy, model.observation_space)
+    return model.policy, lambda h, c: step(tensors, h, c, torch.zeros(4, dtype=torch.bool))
+
+
+def test_the_state_changes_logits_and_value_of_the_exported_step(exported):
+    _, step = exported
+    first, second = (step(*torch.randn(2, 1, 4, 12)) for _ in range(2))
+    for output in ("logits", "value"):
+        assert (first[output] - second[output]).abs().amin() > 0, output
+
+
+def test_without_the_cores_output_the_exported_step_is_blind(exported, monkeypatch):
+    policy, step = exported
+    state = torch.randn(2, 1, 1, 12).expand(2, 1, 4, 12)  # the same for all: only observations differ
+    seen = step(*state)
+    read = policy.core.step
+    monkeypatch.setattr(policy.core, "step", lambda *x: (result := read(*x))._replace(h=torch.zeros_like(result.h)))
+    blind = step(*state)
+    for output in ("logits", "value"):
+        assert not torch.equal(seen[output][0], seen[output][1]), output
+        assert torch.equal(blind[output], blind[output][:1].expand_as(blind[output])), output

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.portable import load_policy, save_policy, space_from_json, space_to_json
+from rims_rl.agents.portable import load_policy, read_about, save_policy, save_shared, space_from_json, space_to_json
 from rims_rl.errors import UserError
 from tests.agents.tasks import Anything, box, image
 
@@ -98,6 +98,10 @@ def damage(kind, folder):
     elif kind == "huge network":
         kwargs = {**json.loads(about.read_text())["policy_kwargs"], "rim_size": 10**6}
         change(about, policy_kwargs=kwargs)
+    elif kind == "endless layers":
+        change(about, policy_kwargs={**SMALL, "num_layers": 10**9})
+    elif kind == "endless brackets":
+        about.write_text("[" * 10**6)
     elif kind == "wrong dtype":
         save_file({**tensors, name: tensors[name].double()}, weights)
     elif kind == "wrong shape":
@@ -132,6 +136,8 @@ def damage(kind, folder):
         ("truncated", "damaged"),
         ("huge declared shape", "damaged"),
         ("huge network", "must have shape"),
+        ("endless layers", "more layers than the .* weights of policy.safetensors"),
+        ("endless brackets", "cannot be read"),
         ("wrong dtype", "'action_net.weight' must be float32, got torch.float64"),
         ("wrong shape", r"'action_net.weight' must have shape \(3, .*got \(1,"),
         ("not finite", "'action_net.weight' holds values that are not finite"),
@@ -152,6 +158,68 @@ def test_damaged_and_hostile_files_are_refused_and_nothing_is_run(kind, words, t
     with pytest.raises(UserError, match=words):
         load_policy(tmp_path)
     assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("pickle", "damaged or not a safetensors file"),
+        ("truncated", "damaged"),
+        ("huge declared shape", "damaged"),
+        ("wrong dtype", "'action_net.weight' must be float32"),
+        ("not finite", "'action_net.weight' holds values that are not finite"),
+        ("no description", "has weights but no description"),
+        ("not JSON", "cannot be read"),
+        ("core by path", "'os.system' would import code"),
+        ("zip", "damaged or not a safetensors file"),
+        ("missing", "there is no file"),
+    ],
+)
+def test_a_shared_file_that_is_damaged_or_hostile_is_refused_and_nothing_is_run(kind, words, tmp_path):
+    model, file = make(), tmp_path / "shared.safetensors"
+    save(model, tmp_path)
+    about, weights = read_about(tmp_path), load_file(tmp_path / "policy.safetensors")
+    save_shared(model.policy, file, about)
+    assert load_policy(file)[1] == about
+    if kind == "zip":  # renamed
+        model.save(tmp_path / "model.zip")
+        (tmp_path / "model.zip").rename(file)
+    elif kind == "missing":
+        file.unlink()
+    elif kind == "no description":
+        save_file(weights, file)
+    elif kind == "not JSON":
+        save_file(weights, file, {"rims_rl": "{"})
+    elif kind == "core by path":
+        save_file(weights, file, {"rims_rl": json.dumps({**about, "policy_kwargs": {**SMALL, "core": "os.system"}})})
+    else:
+        damage(kind, tmp_path)
+        file.write_bytes((tmp_path / "policy.safetensors").read_bytes())
+        if kind in ("wrong dtype", "not finite"):
+            save_file(load_file(file), file, {"rims_rl": json.dumps(about)})
+    with pytest.raises(UserError, match=words):
+        load_policy(file)
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("content", ["pickle", "model"])
+def test_a_zip_is_not_even_opened_without_trust(content, tmp_path):
+    file = tmp_path / "model.zip"
+    if content == "pickle":
+        file.write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
+    else:
+        model = make()
+        model.policy_kwargs["touch"] = Touch(tmp_path / "touched")
+        model.save(file)
+    with pytest.raises(UserError, match=r"is a pickle, and loading one can run any code.*--trust"):
+        load_policy(file)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_a_trusted_zip_that_is_no_model_is_one_sentence(tmp_path):
+    (tmp_path / "model.zip").write_bytes(b"PK no zip")
+    with pytest.raises(UserError, match="cannot be loaded as a model of Stable-Baselines3"):
+        load_policy(tmp_path / "model.zip", trust=True)
 
 
 def test_a_policy_of_another_class_is_refused(tmp_path):

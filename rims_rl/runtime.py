@@ -1,0 +1,149 @@
+"""Runs a policy that ``rims-rl export`` wrote as ONNX, with numpy and onnxruntime alone: no torch is needed.
+
+::
+
+    agent = load("CartPole-v1.onnx")
+    action = agent.act(observation, episode_start=True)
+
+An ONNX file holds tensor operations and weights, no code: loading it runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
+
+from rims_rl.errors import UserError
+
+__all__ = ["Agent", "load"]
+
+KEY = "rims_rl"  # of our description in the file's metadata
+
+
+def load(path: str | Path, *, seed: int | None = None, threads: int = 1) -> Agent:
+    """The policy in ``path``. ``seed`` is that of sampled actions."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # what is wrong is said once, below
+    # A file may name others that hold its weights; in a folder that does not exist there are none.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/nothing")
+    try:
+        session = onnxruntime.InferenceSession(Path(path).read_bytes(), options, providers=["CPUExecutionProvider"])
+        description = session.get_modelmeta().custom_metadata_map.get(KEY)
+        about = None if description is None else json.loads(description)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except Exception as error:  # onnxruntime's errors have no class in common
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is damaged or not an ONNX file: {reason}") from error
+    if not isinstance(about, dict):
+        raise UserError(f"{path} is not a policy: it has no description by rims-rl; write one with `rims-rl export`")
+    return Agent(session, about, seed)
+
+
+class Agent:
+    """A policy with the states of its environments. Made by :func:`load`.
+
+    Attributes:
+        about: what the file says of itself: environment, spaces, sizes, versions, score.
+        state: the pair `(h, c)`, each `(layers, environments, hidden_size)`; None before the first step.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession, about: dict[str, Any], seed: int | None = None) -> None:
+        self.about = about
+        self.state: tuple[np.ndarray, np.ndarray] | None = None
+        self._session = session
+        self._outputs = [output.name for output in session.get_outputs()]
+        self._random = np.random.default_rng(seed)
+        space = about["observation_space"]
+        self._is_dict = space["type"] == "Dict"
+        parts = space["spaces"] if self._is_dict else {"": space}
+        self._parts = {key: (_shape(part), _dtype(part)) for key, part in parts.items()}
+
+    def reset(self) -> None:
+        """Forget all states; the next step may be of another number of environments."""
+        self.state = None
+
+    def act(self, observation: Any, episode_start: Any, deterministic: bool = True) -> np.ndarray:
+        """The actions for one observation, or for a batch of them.
+
+        Args:
+            observation: as the environment gives it.
+            episode_start: whether it is the first of an episode, for each environment: then its state is forgotten.
+            deterministic: the most likely action; else one is sampled.
+        """
+        result = self.step(observation, episode_start)
+        return result["action"] if deterministic else self._sample(result)
+
+    def step(self, observation: Any, episode_start: Any) -> dict[str, np.ndarray]:
+        """All outputs of a step: action, logits (or action_mean and action_log_std), value and, with RIMs, active."""
+        inputs, single = self._check(observation)
+        batch = len(next(iter(inputs.values())))
+        starts = np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        if starts.shape != (batch,):
+            raise ValueError(f"episode_start must have shape ({batch},), one for each environment, got {starts.shape}")
+        if self.state is None:
+            zeros = np.zeros((self.about["layers"], batch, self.about["hidden_size"]), np.float32)
+            self.state = (zeros, zeros)
+        if self.state[0].shape[1] != batch:
+            raise ValueError(
+                f"the agent has the states of {self.state[0].shape[1]} environments, got {batch} observations; "
+                "call reset() before you change their number"
+            )
+        h, c = self.state
+        outputs = self._session.run(None, {**inputs, "h": h, "c": c, "episode_start": starts})
+        result = dict(zip(self._outputs, outputs, strict=True))
+        self.state = (result.pop("next_h"), result.pop("next_c"))
+        return {name: value[0] for name, value in result.items()} if single else result
+
+    def _check(self, observation: Any) -> tuple[dict[str, np.ndarray], bool]:
+        """The observation by input names and as batches, and whether it was a single one."""
+        if self._is_dict and (not isinstance(observation, dict) or set(observation) != set(self._parts)):
+            got = sorted(observation) if isinstance(observation, dict) else type(observation).__name__
+            raise ValueError(f"the observation must be a dictionary of {sorted(self._parts)}, got {got}")
+        inputs, forms = {}, set()
+        for key, (shape, dtype) in self._parts.items():
+            array = np.asarray(observation[key] if self._is_dict else observation)
+            name = f"observation.{key}" if self._is_dict else "observation"
+            if array.shape not in (shape, (len(array) if array.ndim else 0, *shape)):
+                raise ValueError(f"{name} must have shape {shape}, or that after a batch, got {array.shape}")
+            if not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise ValueError(f"{name} must be {dtype}, got {array.dtype}")
+            inputs[name] = array.astype(dtype, copy=False).reshape(-1, *shape)
+            forms.add((array.shape == shape, len(inputs[name])))
+        if len(forms) > 1:
+            raise ValueError(f"all keys must have the same batch, got { ({n: a.shape for n, a in inputs.items()}) }")
+        return inputs, next(iter(forms))[0]
+
+    def _sample(self, result: dict[str, np.ndarray]) -> np.ndarray:
+        space = self.about["action_space"]
+        if space["type"] == "Box":
+            noise = self._random.standard_normal(result["action_mean"].shape)
+            low, high = (np.array(space[bound], dtype=float) for bound in ("low", "high"))
+            action = np.clip(result["action_mean"] + np.exp(result["action_log_std"]) * noise, low, high)
+            return action.astype(result["action"].dtype)
+        logits = result["logits"]
+        if space["type"] == "MultiBinary":
+            return (self._random.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(result["action"].dtype)
+        # the largest of log-probabilities with Gumbel noise is a sample
+        noisy = logits + self._random.gumbel(size=logits.shape)
+        if space["type"] == "MultiDiscrete":
+            parts = np.split(noisy, np.cumsum(space["nvec"])[:-1], -1)
+            return np.stack([part.argmax(-1) for part in parts], -1)
+        return np.asarray(noisy.argmax(-1))
+
+
+def _shape(space: dict[str, Any]) -> tuple[int, ...]:
+    if space["type"] == "Discrete":
+        return ()
+    if space["type"] == "MultiDiscrete":
+        return np.shape(space["nvec"])
+    return tuple(np.atleast_1d(space["n"])) if space["type"] == "MultiBinary" else tuple(space["shape"])
+
+
+def _dtype(space: dict[str, Any]) -> np.dtype[Any]:
+    return np.dtype({"MultiBinary": "int8"}.get(space["type"], space.get("dtype", "int64")))
