@@ -26,6 +26,7 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
     ``baselines`` are files that ``rims-rl evaluate`` wrote, such as a random policy's: lines in the picture.
     """
     about = _read_json(run / "run.json")
+    about.pop("command")  # it has paths of this machine, and all else that it says is below
     env = resolve(about["env"])
     scores, lengths = _episodes(run / "0.monitor.csv")
     evaluations = _evaluations(run / "evaluations.npz")

@@ -24,7 +24,9 @@ def test_every_linked_file_exists():
 
 
 def test_tables_are_those_of_the_result_files():
-    core, update = (json.loads((ROOT / f"docs/results/bench_{name}.json").read_text()) for name in ("core", "update"))
+    core, update, train = (
+        json.loads((ROOT / f"docs/results/bench_{name}.json").read_text()) for name in ("core", "update", "train")
+    )
     for case in core["sequences"]:
         if case["cell"] == "lstm":
             ms = case["ms"]
@@ -37,3 +39,17 @@ def test_tables_are_those_of_the_result_files():
     for name in times:
         left = f"| {name} | {times[name] / 1e3:.1f} | {times['stock'] / times[name]:.1f} "
         assert left + f"| {forwards[name]:.1f} | {forwards['stock'] / forwards[name]:.1f} |" in README
+    speeds = {name: agent["steps_per_second"] for name, agent in train["agents"].items()} | train["ceilings"]
+    for name, speed in speeds.items():
+        assert f"| {name} | {speed:.0f} | {speed / speeds['stock']:.1f} |" in README
+    parts = train["where_rims_ms"]
+    for name, ms in parts.items():
+        assert f"| {name} | {100 * ms / sum(parts.values()):.0f} |" in README
+
+
+def test_scores_are_those_of_the_result_files():
+    result = json.loads((ROOT / "docs/results/demon_attack.json").read_text())
+    for played in (result["final"], *result["baselines"]):
+        low, high = played["mean_95"]
+        assert f"{played['mean']:.0f} ({low:.0f} to {high:.0f})" in README
+    assert f"{result['run']['steps']:,} steps" in README and f"seed {result['run']['seed']}" in README
