@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_what_was_recorded(cartpole, tmp_path):
     assert process.returncode == 0 and "stopped after" in output
     assert [path.name for path in tmp_path.iterdir()] == ["x.mp4"]
     frames, _ = decode(tmp_path / "x.mp4")
-    assert len(frames) >= int(re.search(r"(\d+) frames", output.replace(",", ""))[1]) - 1 > 0
+    assert len(frames) >= int(re.search(r"(\d+) frames", output.replace(",", ""))[1]) - 1 > 10
 
 
 def test_a_file_that_cannot_be_finished_leaves_nothing_behind(tmp_path):

@@ -37,8 +37,8 @@ both = pytest.mark.parametrize("make", [make_ale, make_sb3])
 def test_breakout_does_not_stall_on_no_ops(make):
     """The ball is launched by FIRE, at the start of a game and after each lost life, or nothing would ever end."""
     env = make("Breakout")
-    finished = sum("episode" in info for *_, infos in play(env, 300, lambda: np.zeros(2, int)) for info in infos)
-    assert finished >= 1
+    finished = sum("episode" in info for *_, infos in play(env, 600, lambda: np.zeros(2, int)) for info in infos)
+    assert finished >= 2
 
 
 @both
@@ -68,9 +68,9 @@ def test_without_it_only_the_end_of_the_game_ends_the_episode():
 
 @both
 def test_rewards_are_floats_clipped_in_training_and_the_score_and_length_are_of_the_whole_game(make):
-    clipped, raw = (make("DemonAttack", clip_rewards=clip, max_frames=1200) for clip in (True, False))
+    clipped, raw = (make("DemonAttack", clip_rewards=clip) for clip in (True, False))
     totals, lengths, games, seen = np.zeros(2), np.zeros(2, int), [], set()
-    for (_, small, _, infos), (_, large, _, _) in zip(play(clipped, 400), play(raw, 400), strict=True):
+    for (_, small, _, infos), (_, large, _, _) in zip(play(clipped, 1500), play(raw, 1500), strict=True):
         assert small.dtype == large.dtype == np.float32
         np.testing.assert_array_equal(small, np.sign(large))
         seen |= set(large.tolist())
