@@ -133,8 +133,13 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             actions = distribution.get_actions(deterministic=deterministic)
             return actions, distribution.log_prob(actions)
         logits = torch.log_softmax(self.action_net(latent), -1)
-        index = logits.argmax(-1, keepdim=True) if deterministic else torch.multinomial(logits.exp(), 1, True)
-        return index.squeeze(-1), logits.gather(-1, index).squeeze(-1)
+        # what torch.multinomial does, which checks first, with more operations than it takes to draw
+        scores = logits if deterministic else logits.exp().div_(torch.empty_like(logits).exponential_())
+        index = scores.argmax(-1, keepdim=True)
+        log_prob = logits.gather(-1, index).squeeze(-1)
+        if log_prob.isnan().any():
+            raise ValueError("the policy's outputs are nan")
+        return index.squeeze(-1), log_prob
 
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
