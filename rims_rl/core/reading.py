@@ -162,7 +162,9 @@ def new_steps(
     """One buffer for each step. Kept for the backward they are views, along ``dim``, of one tensor on the tape; if not
     they are all the same one, which each step overwrites."""
     if not save:
-        return [s.values.new_empty(shape)] * steps
+        buffer = s.values.new_empty(shape)
+        setattr(s, name, buffer.unsqueeze(dim))
+        return [buffer] * steps
     setattr(s, name, s.values.new_empty(*shape[:dim], steps, *shape[dim:]))
     return getattr(s, name).unbind(dim)  # type: ignore[no-any-return]
 

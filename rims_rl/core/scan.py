@@ -111,6 +111,9 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
         qkv_of = new_steps(s, "qkv", 0, T, (K, B, n * (2 * e + v)), save)
         p_of = new_steps(s, "p", 0, T, (B * n, K, K), save)
         heard_of = new_steps(s, "heard", 1, T, (K, B, n * v), save)
+        repeat = 1 if save else T  # of what was not kept there is only one step
+        q_of, k_of, v_of = (part.unbind(0) * repeat for part in _by_head(s.qkv, n).split([e, e, v], -1))
+        heard_by_head_of = _by_head(s.heard.transpose(0, 1), n).unbind(0) * repeat
         w_qkv, w_out = s.comm_qkv.transpose(1, 2), s.comm_out.transpose(1, 2)
     read = OneElement(cell, s, save) if is_one_element(cell, s) else Set(cell, s, save)
     resets = _resets(s.keep, T)
@@ -142,15 +145,15 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
         if not cell.communication:
             hs[t + 1].copy_(told)
             continue
-        p, heard = p_of[t], heard_of[t]
-        q, k, value = _by_head(torch.bmm(told, w_qkv, out=qkv_of[t]), n).split([e, e, v], -1)
+        p = p_of[t]
+        torch.bmm(told, w_qkv, out=qkv_of[t])
         # (B * n, K who is heard, K who listens)
-        logits = torch.baddbmm(p, k, q.transpose(1, 2), beta=0, alpha=1 / math.sqrt(e))
+        logits = torch.baddbmm(p, k_of[t], q_of[t].transpose(1, 2), beta=0, alpha=1 / math.sqrt(e))
         if cell.comm_top_k is not None:
             logits.masked_fill_(~smallest(-logits, cell.comm_top_k, dim=1), -math.inf)
         torch.softmax(logits, 1, out=p)
-        _by_head(heard, n).copy_(torch.bmm(p.transpose(1, 2), value))
-        torch.lerp(told, torch.baddbmm(told, heard, w_out), active, out=hs[t + 1])
+        heard_by_head_of[t].copy_(torch.bmm(p.transpose(1, 2), v_of[t]))
+        torch.lerp(told, torch.baddbmm(told, heard_of[t], w_out), active, out=hs[t + 1])
     output = s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H)
     return output, output[-1], _join(cs[T])
 
