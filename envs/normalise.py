@@ -11,10 +11,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 def statistics_to_json(envs: VecNormalize) -> dict[str, Any]:
     """Mean and variance of the observations, by key for Dict observations, and how they are clipped."""
-    rms = envs.obs_rms
-    parts = rms if isinstance(rms, dict) else {"": rms}
-    statistics = {key: {"mean": part.mean.tolist(), "var": part.var.tolist()} for key, part in parts.items()}
-    return {"observations": statistics, "clip": envs.clip_obs, "epsilon": envs.epsilon}
+    parts = {key: _describe(rms) for key, rms in _by_key(envs).items()}
+    return {"observations": parts, "clip": envs.clip_obs, "epsilon": envs.epsilon}
 
 
 def with_statistics(envs: VecEnv, data: dict[str, Any] | None) -> VecEnv:
@@ -25,24 +23,29 @@ def with_statistics(envs: VecEnv, data: dict[str, Any] | None) -> VecEnv:
     wrapped = VecNormalize(
         envs, training=False, norm_reward=False, clip_obs=data["clip"], epsilon=data["epsilon"], norm_obs_keys=keys
     )
-    for key, part in data["observations"].items():
-        rms: Any = wrapped.obs_rms[key] if key else wrapped.obs_rms
-        rms.mean, rms.var = np.array(part["mean"]), np.array(part["var"])
+    start_from_statistics(wrapped, data)
     return wrapped
 
 
+def start_from_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
+    """Set what :func:`statistics_to_json` returned."""
+    for key, rms in _by_key(envs).items():
+        _set(rms, data["observations"][key])
+
+
 def statistics_of_training(envs: VecNormalize) -> dict[str, Any]:
-    """What training goes on with: also counts, and statistics of the rewards."""
-    parts = envs.obs_rms if isinstance(envs.obs_rms, dict) else {"": envs.obs_rms}
-    return {"observations": {key: _describe(part) for key, part in parts.items()}, "rewards": _describe(envs.ret_rms)}
+    """What training goes on with: also statistics of the rewards."""
+    return {**statistics_to_json(envs), "rewards": _describe(envs.ret_rms)}
 
 
 def restore_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
     """Set what :func:`statistics_of_training` returned."""
-    parts = envs.obs_rms if isinstance(envs.obs_rms, dict) else {"": envs.obs_rms}
-    for key, rms in parts.items():
-        _set(rms, data["observations"][key])
+    start_from_statistics(envs, data)
     _set(envs.ret_rms, data["rewards"])
+
+
+def _by_key(envs: VecNormalize) -> dict[str, RunningMeanStd]:
+    return envs.obs_rms if isinstance(envs.obs_rms, dict) else {"": envs.obs_rms}
 
 
 def _describe(rms: RunningMeanStd) -> dict[str, Any]:

@@ -100,9 +100,13 @@ def _train(
         bool,
         typer.Option("--exact-resume", help="Start all games again at each checkpoint, so that resuming is exact."),
     ] = False,
+    init_from: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Start with its weights: a run's folder or a .safetensors file.")
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Train an agent."""
     from rims_rl import train
@@ -132,8 +136,9 @@ def _train(
         eval_episodes=eval_episodes,
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
+        init_from=None if init_from is None else str(init_from),
     )
-    train.train(arguments, config, overrides, logdir)
+    train.train(arguments, config, overrides, logdir, trust)
 
 
 def _given(context: typer.Context, name: str) -> bool:

@@ -49,6 +49,7 @@ class Arguments(BaseModel):
     eval_episodes: int = 10
     checkpoint_freq: int = 100_000
     exact_resume: bool = False
+    init_from: str | None = None
 
 
 def claim(logdir: Path, algo: str, name: str) -> Path:

@@ -29,12 +29,12 @@ from rims_rl.agents.checkpoints import (
     start_games_again,
     write_checkpoint,
 )
-from rims_rl.agents.portable import save_policy
+from rims_rl.agents.portable import load_policy, save_policy
 from rims_rl.agents.ppo import describe_parameters
 from rims_rl.agents.tensorboard import TensorBoardFile
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import OPTIONS, Resolved, resolve
-from rims_rl.envs.normalise import statistics_to_json
+from rims_rl.envs.normalise import start_from_statistics, statistics_to_json
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.results import provenance, write_json
@@ -44,10 +44,12 @@ ALGORITHMS = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
 LOG_INTERVALS = {"ppo": 1, "a2c": 100}  # in rollouts, as in Stable-Baselines3
 
 
-def train(arguments: Arguments, config: Path | None, overrides: list[str], logdir: Path) -> Path:
+def train(arguments: Arguments, config: Path | None, overrides: list[str], logdir: Path, trust: bool = False) -> Path:
     """Train, and return the folder of the run. Ctrl-C or SIGTERM saves, says how to go on, and exits."""
     settings = zoo.load(arguments.env, arguments.algo, file=config, overrides=overrides).config
     model, evaluation_envs = _build(arguments, settings)
+    if arguments.init_from is not None:
+        _start_from(Path(arguments.init_from), model, trust)
     run = claim(logdir, arguments.algo, _resolve(arguments).name)
     with lock(run):
         _train(_Session(run, arguments, settings, model, evaluation_envs, None))
@@ -93,6 +95,34 @@ def _build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPP
         raise UserError(str(error)) from error
     model.set_logger(Logger(None, []))
     return model, evaluation_envs
+
+
+def _start_from(path: Path, model: RecurrentPPO, trust: bool) -> None:
+    """Give ``model`` the weights of a saved policy, and its statistics of observations. All of it has to fit."""
+    source, about = load_policy(path, trust=trust)
+    normalise, statistics = model.get_vec_normalize_env(), about.get("normalisation")
+    settings: list[dict[str, Any]] = [
+        {**policy._get_constructor_parameters(), "policy": type(policy).__name__, "normalize": normalised is not None}
+        for policy, normalised in ((model.policy, normalise), (source, statistics))
+    ]
+    for key in ("policy", "normalize", *zoo.TrainConfig.POLICY, "activation_fn"):
+        here, there = (each[key] for each in settings)
+        if here != there:
+            raise UserError(
+                f"--init-from {path} has {key}={there!r}, and this run {here!r}; give this run the same, with --set or "
+                "--config"
+            )
+    weights = source.state_dict()
+    for name, weight in model.policy.state_dict().items():
+        here, there = tuple(weight.shape), tuple(weights[name].shape) if name in weights else "missing"
+        if here != there:
+            raise UserError(
+                f"--init-from {path} does not fit this environment and these settings: {name!r} is {there} there, "
+                f"and {here} here"
+            )
+    model.policy.load_state_dict(weights)
+    if normalise is not None and statistics is not None:
+        start_from_statistics(normalise, statistics)
 
 
 def _train(session: _Session) -> None:
@@ -226,6 +256,7 @@ class _Session:
             "algo": self.arguments.algo,
             "seed": self.arguments.seed,
             "steps": self.model.num_timesteps,
+            "init_from": self.arguments.init_from and Path(self.arguments.init_from).name,
             "normalisation": None if normalise is None else statistics_to_json(normalise),
         }
 

@@ -59,7 +59,7 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     _RUN: ClassVar = {"n_timesteps", "n_envs", "policy", "normalize"}
-    _POLICY: ClassVar = {"core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs"}
+    POLICY: ClassVar = ("core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs")
 
     n_timesteps: Count
     n_envs: Count
@@ -86,13 +86,13 @@ class TrainConfig(BaseModel):
 
     def algorithm_kwargs(self) -> dict[str, Any]:
         """Keyword arguments of the algorithm's class, except ``policy_kwargs``."""
-        names = set(type(self).model_fields) - self._RUN - self._POLICY - {"policy_kwargs"}
+        names = set(type(self).model_fields) - self._RUN - {*self.POLICY, "policy_kwargs"}
         return {name: _schedule(value) for name, value in self.model_dump(include=names).items()}
 
     def policy_arguments(self) -> dict[str, Any]:
         """``policy_kwargs`` of the algorithm's class."""
         options = {key: locate(value) if _is_path(key, value) else value for key, value in self.policy_kwargs.items()}
-        return self.model_dump(include=self._POLICY) | options
+        return self.model_dump(include=set(self.POLICY)) | options
 
     @property
     def minibatch(self) -> int:

@@ -1,14 +1,16 @@
 """The folder of a run: claimed once, written whole."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
-from rims_rl.agents.portable import load_policy
+from rims_rl.agents.portable import load_policy, save_shared
 from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate, summary
 from rims_rl.runs import Arguments, claim, read_arguments
@@ -109,3 +111,36 @@ def test_training_that_diverges_says_so_and_keeps_the_last_checkpoint(tmp_path):
         run_training(tmp_path, "CartPole-v1", "learning_rate=1e20", "n_timesteps=4096")
     policy, about = load_policy(tmp_path / "ppo/CartPole-v1_1")
     assert about["steps"] == 0 and all(weight.isfinite().all() for weight in policy.parameters())
+
+
+def test_training_starts_from_a_shared_policy(tmp_path):
+    sizes = ["n_envs=2", "n_steps=64", "batch_size=64", "n_epochs=1", "n_timesteps=256", "normalize=true"]
+    first = run_training(tmp_path, "CartPole-v1", *sizes)
+    policy, about = load_policy(first)
+    shared = tmp_path / "shared.safetensors"
+    save_shared(policy, shared, about)
+
+    def go_on(*overrides, env="CartPole-v1", file=shared):
+        arguments = Arguments(env=env, device="cpu", seed=1, eval_freq=0, init_from=str(file))
+        return train(arguments, None, [*SMALL, *sizes, *overrides], tmp_path)
+
+    # with a learning rate of almost nothing, what comes out is what went in
+    second, said = load_policy(go_on("learning_rate=1e-30"))
+    for name, weight in policy.state_dict().items():
+        torch.testing.assert_close(second.state_dict()[name], weight, rtol=0, atol=1e-6)
+    assert said["init_from"] == "shared.safetensors" and about["init_from"] is None
+    before, after = (each["normalisation"]["observations"][""]["count"] for each in (about, said))
+    assert after > before > 256, "statistics go on from those of the policy"
+
+    for overrides, words in (
+        (["rim_size=8"], "has rim_size=4, and this run 8; give this run the same"),
+        (["normalize=false"], "has normalize=True, and this run False"),
+        (["policy_kwargs.net_arch=[16]"], "does not fit this environment and these settings: 'mlp_extractor"),
+    ):
+        with pytest.raises(UserError, match=re.escape(words)):
+            go_on(*overrides)
+    with pytest.raises(UserError, match=r"does not fit this environment .* is \(16, 4\) there, and \(16, 6\) here"):
+        go_on("critic=separate", env="Acrobot-v1")
+    with pytest.raises(UserError, match="is a pickle"):
+        go_on(file=first / "CartPole-v1.zip")
+    assert len(list((tmp_path / "ppo").iterdir())) == 2, "what does not fit leaves no folder behind"
