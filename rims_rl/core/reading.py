@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -58,27 +57,28 @@ class OneElement:
         d_null = self.d_null_of[t].mul_((d_inp * self.reads_of[t]).sum(-1, keepdim=True))
         return d_h.addcmul_(d_null, self.probes_of[t])
 
-    def after_backward(self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None) -> tuple[Any, ...]:
+    def after_backward(
+        self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: SimpleNamespace
+    ) -> tuple[Tensor | None, Tensor]:
         s, (K, T, B, _) = self.s, d_inp.shape
-        values, d_keys, d_query = s.values.flatten(0, 2), None, None
-        d_reads = d_inp
+        values, d_keys = s.values.flatten(0, 2), None
         if s.keys is not None:
             d_probes = (self.d_null * h_prev).permute(1, 2, 0, 3).reshape(T * B, -1)
             d_probes.mul_(-1 / math.sqrt(self.cell.input_key_size))
             d_keys = torch.mm(d_probes, s.input_query.transpose(0, 1).flatten(1).t()).view_as(s.keys)
             d_query = torch.mm(s.keys.flatten(0, 2).t(), d_probes).view(-1, K, self.cell.rim_size).transpose(0, 1)
+            add(gradients, "input_query", d_query)
         if rows is None:
-            if s.keys is not None:
-                d_reads = d_reads * (1 - s.null)
+            d_reads = d_inp if s.keys is None else d_inp * (1 - s.null)
             d_reads = d_reads.permute(1, 2, 0, 3).reshape(T * B, -1)
-            d_values = torch.mm(d_reads, s.weight_ih.flatten(0, 1))
-            return d_keys, d_values.view_as(s.values), d_query, torch.mm(d_reads.t(), values).view_as(s.weight_ih)
-        d_values, d_weight_ih = torch.zeros_like(values), torch.empty_like(s.weight_ih)
+            add(gradients, "weight_ih", torch.mm(d_reads.t(), values).view_as(s.weight_ih))
+            return d_keys, torch.mm(d_reads, s.weight_ih.flatten(0, 1)).view_as(s.values)
+        d_values, d_weight_ih = torch.zeros_like(values), _zeros(gradients, "weight_ih", s.weight_ih.shape, values)
         for k, row in enumerate(rows):
             d_reads = d_inp[k].flatten(0, 1)[row].mul_(1 - s.null[k].flatten(0, 1)[row])
-            torch.mm(d_reads.t(), values[row], out=d_weight_ih[k])
+            d_weight_ih[k].addmm_(d_reads.t(), values[row])
             d_values.index_add_(0, row, torch.mm(d_reads, s.weight_ih[k]))
-        return d_keys, d_values.view_as(s.values), d_query, d_weight_ih
+        return d_keys, d_values.view_as(s.values)
 
 
 class Set:
@@ -139,7 +139,9 @@ class Set:
         self.d_query[:, t].view(K, B, n, -1).copy_(d_query.permute(2, 0, 1, 3))
         return torch.baddbmm(d_h, self.d_query[:, t], s.input_query)
 
-    def after_backward(self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None) -> tuple[Any, ...]:
+    def after_backward(
+        self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: SimpleNamespace
+    ) -> tuple[Tensor, Tensor]:
         s, (T, B, N, _), n = self.s, self.s.values.shape, self.cell.input_heads
         weights = s.attention if s.kept is None else s.attention * s.kept
 
@@ -149,7 +151,9 @@ class Set:
 
         d_keys = per_element(self.d_logits, s.query).mul_(1 / math.sqrt(self.cell.input_key_size))
         d_values = per_element(weights, self.d_read)
-        return d_keys, d_values, weight_gradient(self.d_query, h_prev, rows), weight_gradient(d_inp, s.read, rows)
+        add_weight_gradient(gradients, "input_query", self.d_query, h_prev, rows)
+        add_weight_gradient(gradients, "weight_ih", d_inp, s.read, rows)
+        return d_keys, d_values
 
 
 def is_one_element(cell: RIMCell, s: SimpleNamespace) -> bool:
@@ -169,15 +173,30 @@ def new_steps(
     return getattr(s, name).unbind(dim)  # type: ignore[no-any-return]
 
 
-def weight_gradient(d_out: Tensor, inp: Tensor, rows: list[Tensor] | None = None) -> Tensor:
-    """(K, T, B, o), (K, T, B, i) -> (K, o, i), summed over steps and batch.
+def add(gradients: SimpleNamespace, name: str, gradient: Tensor) -> None:
+    """Sum up over the pieces of a sequence."""
+    so_far = getattr(gradients, name)
+    setattr(gradients, name, gradient if so_far is None else so_far.add_(gradient))
+
+
+def add_weight_gradient(
+    gradients: SimpleNamespace, name: str, d_out: Tensor, inp: Tensor, rows: list[Tensor] | None = None
+) -> None:
+    """Add (K, T, B, o) times (K, T, B, i), summed over steps and batch, to the gradient (K, o, i) called ``name``.
 
     ``rows``: for each RIM the rows of (T, B), flattened, that are not zero: the others are left out.
     """
     d_out, inp = d_out.flatten(1, 2), inp.flatten(1, 2)
     if rows is None:
-        return torch.bmm(d_out.transpose(1, 2), inp)
-    gradient = d_out.new_empty(d_out.shape[0], d_out.shape[2], inp.shape[2])
+        add(gradients, name, torch.bmm(d_out.transpose(1, 2), inp))
+        return
+    gradient = _zeros(gradients, name, (d_out.shape[0], d_out.shape[2], inp.shape[2]), inp)
     for k, row in enumerate(rows):
-        torch.mm(d_out[k][row].t(), inp[k][row], out=gradient[k])
-    return gradient
+        gradient[k].addmm_(d_out[k][row].t(), inp[k][row])
+
+
+def _zeros(gradients: SimpleNamespace, name: str, shape: Sequence[int], like: Tensor) -> Tensor:
+    """The gradient so far, zeros at first."""
+    if getattr(gradients, name) is None:
+        setattr(gradients, name, like.new_zeros(shape))
+    return getattr(gradients, name)  # type: ignore[no-any-return]

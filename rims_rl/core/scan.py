@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rims_rl.core.cell import RIMCell, smallest
-from rims_rl.core.reading import OneElement, Set, is_one_element, new_steps, weight_gradient
+from rims_rl.core.reading import OneElement, Set, add, add_weight_gradient, is_one_element, new_steps
 from rims_rl.core.trace import Record
 
 # Longer sequences are run in pieces: malloc keeps some tens of megabytes of freed buffers for the next use, gives the
@@ -46,14 +46,6 @@ def scan(
     """
     if starts is not None and not starts.any():
         starts = None  # the usual case in a rollout
-    steps = max(1, _PIECE // (x.shape[1] * cell.bias_ih.numel()))
-    if len(x) > steps:
-        outputs = []
-        for begin in range(0, len(x), steps):
-            piece = slice(begin, begin + steps)
-            output, h, c = scan(cell, x[piece], h, c, None if starts is None else starts[piece], records)
-            outputs.append(output)
-        return torch.cat(outputs), h, c
     keys = F.linear(x, cell.input_key) if cell.input_attention else None
     values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value)
     keep = None if starts is None else (starts == 0).to(x.dtype)
@@ -61,9 +53,7 @@ def scan(
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         result = _Scan.apply(cell, records, x.shape[2], keep, *tensors)  # type: ignore[no-untyped-call]
     else:
-        tape = _tape(keep, tensors)
-        result = _forward(cell, tape, save=records is not None)
-        _record(cell, tape, records, x.shape[2])
+        result = _run(cell, records, x.shape[2], keep, tensors, save=records is not None)[:3]
     return result  # type: ignore[no-any-return]
 
 
@@ -72,36 +62,69 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, cell: RIMCell, records: list[Record] | None, elements: int, keep: Tensor | None, *tensors: Any
     ) -> Any:
-        tape = _tape(keep, tensors)
-        output, h, c = _forward(cell, tape, save=True)
-        _record(cell, tape, records, elements)
-        ctx.cell, ctx.names = cell, list(vars(tape))
-        ctx.save_for_backward(*vars(tape).values())
+        output, h, c, tapes = _run(cell, records, elements, keep, tensors, save=True)
+        ctx.cell, ctx.names = cell, list(vars(tapes[0]))
+        ctx.save_for_backward(*(tensor for tape in tapes for tensor in vars(tape).values()))
         return output, h.clone(), c  # two outputs may not share memory
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> Any:
-        tape = SimpleNamespace(**dict(zip(ctx.names, ctx.saved_tensors, strict=True)))
-        return None, None, None, None, *_backward(ctx.cell, tape, d_out, d_h, d_c)
+        tensors, size = ctx.saved_tensors, len(ctx.names)
+        pieces = [tensors[begin : begin + size] for begin in range(0, len(tensors), size)]
+        gradients = SimpleNamespace(**dict.fromkeys(_WEIGHTS))
+        d_keys, d_values = [], []
+        for piece in reversed(pieces):
+            tape = SimpleNamespace(**dict(zip(ctx.names, piece, strict=True)))
+            d_out, here = d_out.tensor_split([len(d_out) - len(tape.values)])
+            key, value, d_h, d_c = _backward(ctx.cell, tape, here, d_h, d_c, gradients)
+            d_keys.insert(0, key)
+            d_values.insert(0, value)
+        joined = (None if d[0] is None else d[0] if len(d) == 1 else torch.cat(d) for d in (d_keys, d_values))
+        return None, None, None, None, *joined, d_h, d_c, *vars(gradients).values()
 
 
-def _tape(keep: Tensor | None, tensors: tuple[Any, ...]) -> SimpleNamespace:
+def _run(
+    cell: RIMCell,
+    records: list[Record] | None,
+    elements: int,
+    keep: Tensor | None,
+    tensors: tuple[Any, ...],
+    save: bool,
+) -> tuple[Tensor, Tensor, Tensor, list[SimpleNamespace]]:
+    """The forward, piece by piece. Returns also what the backward wants."""
+    keys, values, h, c, *weights = tensors
+    T, B = values.shape[:2]
+    steps = max(1, _PIECE // (B * cell.bias_ih.numel()))
+    output, tapes = values.new_empty(T, B, cell.hidden_size), []
+    for begin in range(0, T, steps):
+        piece = slice(begin, begin + steps)
+        part = (None if x is None else x[piece] for x in (keep, keys, values))
+        tape = _tape(*part, *weights)
+        h, c = _forward(cell, tape, h, c, save, output[piece])
+        _record(cell, tape, records, elements)
+        tapes.append(tape)
+    return output, h, c, tapes
+
+
+def _tape(*tensors: Tensor | None) -> SimpleNamespace:
     """Everything the loop reads and, as it runs, what the backward will want: attributes are tensors or None."""
-    names = ("keys", "values", "h", "c", *_WEIGHTS)
-    return SimpleNamespace(keep=keep, **dict(zip(names, tensors, strict=True)))
+    return SimpleNamespace(**dict(zip(("keep", "keys", "values", *_WEIGHTS), tensors, strict=True)))
 
 
-def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(
+    cell: RIMCell, s: SimpleNamespace, h: Tensor, c: Tensor, save: bool, output: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Write h of every step into ``output`` (T, B, K * H), and return the last state."""
     T, B = s.values.shape[:2]
     K, H, G = cell.num_rims, cell.rim_size, s.weight_hh.shape[1]
     n, e, v = cell.comm_heads, cell.comm_key_size, cell.comm_value_size
     hs, cs = new_steps(s, "hs", 1, T + 1, (K, B, H), True), new_steps(s, "cs", 1, T + 1, (K, B, H), save)
     if save:
-        hs[0].copy_(_split(s.h, K))
-        cs[0].copy_(_split(s.c, K))
+        hs[0].copy_(_split(h, K))
+        cs[0].copy_(_split(c, K))
     else:
-        hs, cs = [_split(s.h, K), *hs[1:]], [_split(s.c, K), *cs[1:]]
+        hs, cs = [_split(h, K), *hs[1:]], [_split(c, K), *cs[1:]]
     gates_of = new_steps(s, "gates", 0, T, (K, B, G), save)
     s.active = s.values.new_full((K, T, B, 1), cell.num_active == K)
     active_of = s.active.unbind(1)
@@ -154,11 +177,14 @@ def _forward(cell: RIMCell, s: SimpleNamespace, save: bool) -> tuple[Tensor, Ten
         torch.softmax(logits, 1, out=p)
         heard_by_head_of[t].copy_(torch.bmm(p.transpose(1, 2), v_of[t]))
         torch.lerp(told, torch.baddbmm(told, heard_of[t], w_out), active, out=hs[t + 1])
-    output = s.hs[:, 1:].permute(1, 2, 0, 3).reshape(T, B, K * H)
-    return output, output[-1], _join(cs[T])
+    output.view(T, B, K, H).copy_(s.hs[:, 1:].permute(1, 2, 0, 3))
+    return output[-1], _join(cs[T])
 
 
-def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Any, ...]:
+def _backward(
+    cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: SimpleNamespace
+) -> tuple[Any, ...]:
+    """Gradients of keys, values and the first state; those of the weights are added to ``gradients``."""
     K, T, B, _ = s.active.shape
     H, n, e, v = cell.rim_size, cell.comm_heads, cell.comm_key_size, cell.comm_value_size
     d_outs = d_out.view(T, B, K, H).transpose(1, 2).unbind(0)
@@ -211,14 +237,14 @@ def _backward(cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c
             d_h, d_c = d_h * alive, d_c * alive
 
     rows = None if cell.num_active == K else [active.flatten().nonzero().squeeze(1) for active in s.active]
-    d_keys, d_values, d_query, d_weight_ih = read.after_backward(d_inp, h_prev, rows)
-    d_weight_hh = weight_gradient(d_rec, h_prev, rows)
-    d_bias_ih, d_bias_hh = (d.sum((1, 2)) for d in (d_inp, d_rec))
-    d_comm_qkv = d_comm_out = None
+    d_keys, d_values = read.after_backward(d_inp, h_prev, rows, gradients)
+    add_weight_gradient(gradients, "weight_hh", d_rec, h_prev, rows)
+    for name, d in (("bias_ih", d_inp), ("bias_hh", d_rec)):
+        add(gradients, name, d.sum((1, 2)))
     if cell.communication:
-        d_comm_qkv, d_comm_out = weight_gradient(d_qkv, told), weight_gradient(d_heard, s.heard, rows)
-    return (d_keys, d_values, _join(d_h), _join(d_c), d_query, d_weight_ih, d_weight_hh, d_bias_ih, d_bias_hh,
-            d_comm_qkv, d_comm_out)  # fmt: skip
+        add_weight_gradient(gradients, "comm_qkv", d_qkv, told)
+        add_weight_gradient(gradients, "comm_out", d_heard, s.heard, rows)
+    return d_keys, d_values, _join(d_h), _join(d_c)
 
 
 def _lstm_derivatives(s: SimpleNamespace, h_prev: Tensor, c_prev: Tensor) -> tuple[Tensor, ...]:
