@@ -247,12 +247,16 @@ def _bench_update(
 
 @bench.command("train")
 def _bench_train(
-    threads: Threads = 2, repeats: Repeats = 5, quick: Quick = False, out: Out = Path("docs/results/bench_train.json")
+    env: Annotated[str, typer.Option(help="An Atari game or a MiniGrid environment.")] = "DemonAttack",
+    threads: Threads = 2,
+    repeats: Repeats = 5,
+    quick: Quick = False,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in docs/results.")] = None,
 ) -> None:
-    """Time training on DemonAttack side by side with stock RecurrentPPO, and say where the time goes."""
+    """Time training side by side with stock RecurrentPPO, and say where the time goes."""
     from rims_rl.bench.train import bench_train
 
-    bench_train(threads, repeats, quick, out)
+    bench_train(env, threads, repeats, quick, out)
 
 
 @bench.command("export")

@@ -37,8 +37,10 @@ def test_bench_update(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_bench_train(monkeypatch, capsys, tmp_path):
-    result = bench(monkeypatch, capsys, tmp_path / "train.json", "train")
+@pytest.mark.parametrize("env", ["DemonAttack", "PickupKnown"])
+def test_bench_train(env, monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "train.json", "train", "--env", env)
+    assert result["env"]["name"] == env
     assert set(result["agents"]) == {"stock", "ours, rims", "ours, lstm", "ours, none"}
     one = result["agents"]["ours, rims"]
     parts = sum(result["where_rims_ms"].values())

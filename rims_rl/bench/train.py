@@ -1,4 +1,4 @@
-"""``rims-rl bench train``: training on DemonAttack, beside stock RecurrentPPO, and where the time goes."""
+"""``rims-rl bench train``: training on an Atari game or on MiniGrid, beside stock RecurrentPPO; where the time goes."""
 
 from __future__ import annotations
 
@@ -8,39 +8,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sb3_contrib
 import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+from torch import Tensor
 
+from rims_rl import zoo
+from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.encoders import DictEncoder
 from rims_rl.bench.measure import medians, torch_threads
-from rims_rl.bench.update import BATCH, HIDDEN, N_ENVS, N_EPOCHS, N_STEPS, cnn_forward, cnn_update, forward, make_models
-from rims_rl.envs.atari import AtariVecEnv
+from rims_rl.bench.update import N_ENVS, N_STEPS, encoder_forward, encoder_update, forward, make_models
+from rims_rl.envs.make import make_envs
+from rims_rl.envs.names import Resolved, resolve
+from rims_rl.errors import UserError
 from rims_rl.results import provenance, write_json
 
-NAMES = ("stock", "ours, rims", "ours, lstm", "ours, none")
 
-
-def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
+def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | None) -> None:
     """Measure, print tables, and write ``out``."""
     started = time.time()
-    n_steps = 16 if quick else N_STEPS
-    steps = N_ENVS * n_steps
-    stock_env = VecFrameStack(make_atari_env("DemonAttackNoFrameskip-v4", N_ENVS, seed=0), 4)
-    env = AtariVecEnv("demon_attack", N_ENVS, num_threads=threads, seed=0)
+    resolved = resolve(env)
+    if resolved.family is None:
+        raise UserError(f"--env must be an Atari game or a MiniGrid environment, such as PickupKnown, got {env}")
+    prepare = _atari if resolved.family == "atari" else _minigrid
+    out = out or Path(f"docs/results/bench_train{'' if resolved.name == 'DemonAttack' else '_' + resolved.name}.json")
     with torch_threads(threads):
-        models = {name: model for name, model in make_models(stock_env, env, n_steps).items() if name in NAMES}
+        models, target, what = prepare(resolved, threads, 16 if quick else N_STEPS)
         timed: dict[str, Callable[[], object]] = {}
         for name, model in models.items():
             timed[f"{name}: rollout"] = _rollout(model)
             timed[f"{name}: update"] = model.train
         rims: Any = models["ours, rims"]
-        timed["env"] = _env_alone(env, n_steps)
+        n_steps, steps = rims.n_steps, rims.n_steps * rims.n_envs
+        timed["env"] = _env_alone(rims.env, n_steps)
         timed["forward"] = _many(forward(rims), n_steps)
-        timed["encoder forward"] = _many(cnn_forward(rims), n_steps)
-        timed["encoder"] = cnn_update(rims)
+        timed["encoder forward"] = _many(encoder_forward(rims), n_steps)
+        timed["encoder"] = encoder_update(rims)
         timed["core"] = _core_update(rims)
         timed["heads"] = _heads_update(rims)
         print(f"{repeats} rounds of {steps} steps for each of {len(models)} agents, and one to warm up", flush=True)
@@ -61,13 +68,13 @@ def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
     }
     speed = {name: agent["steps_per_second"] for name, agent in agents.items()}
     result = {
-        "what": f"DemonAttack, {N_ENVS} environments x {n_steps} steps, {N_EPOCHS} epochs of minibatches of {BATCH}, "
-        f"{HIDDEN} units, the agents taking turns in one process; medians. stock: make_atari_env, "
-        "sb3_contrib.RecurrentPPO and CnnLstmPolicy as they come. ours: ALE's vector environment, "
-        "rims_rl.agents.RecurrentPPO and CnnRimsPolicy. where_rims_ms, milliseconds of one iteration of ours, rims: "
+        "what": f"{resolved.name}, {rims.n_envs} environments x {n_steps} steps, {rims.n_epochs} epochs of minibatches "
+        f"of {rims.batch_size}, {rims.policy.core.hidden_size} units, the agents taking turns in one process; medians. "
+        f"{what} where_rims_ms, milliseconds of one iteration of ours, rims: "
         "env, forward, encoder, core and heads (both directions) measured alone on the same data; the rest is what is "
         "left of rollout and update, and may be below 0. ceilings, in steps per second: env alone steps with "
         "random actions; cnn alone is the encoder's forward for the rollout, and both directions for the update.",
+        "env": resolved._asdict(),
         "threads": threads,
         "repeats": repeats,
         "agents": agents,
@@ -82,7 +89,7 @@ def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
         },
         "ceilings": ceilings,
         "targets": [
-            {"what": "steps per second, ours with rims / stock", "must be": "at least", "target": 5.0,
+            {"what": "steps per second, ours with rims / stock", "must be": "at least", "target": target,
              "reached": speed["ours, rims"] / speed["stock"]},
             {"what": "ours with rims as a share of env and cnn alone", "must be": "goal", "target": 0.75,
              "reached": speed["ours, rims"] / ceilings["env and cnn"]},
@@ -92,6 +99,43 @@ def bench_train(threads: int, repeats: int, quick: bool, out: Path) -> None:
     write_json(out, result)
     _print(result)
     print(f"written to {out}")
+
+
+def _atari(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any], float, str]:
+    """The agents, how much faster than stock ours has to be, and what was compared."""
+    stock_envs = VecFrameStack(make_atari_env(f"{env.name}NoFrameskip-v4", N_ENVS, seed=0), 4)
+    models = make_models(stock_envs, make_envs(env, N_ENVS, 0, threads), n_steps)
+    del models["stock, shared"]
+    return models, 5.0, (
+        "stock: make_atari_env, sb3_contrib.RecurrentPPO and CnnLstmPolicy as they come. ours: ALE's vector "
+        "environment, rims_rl.agents.RecurrentPPO and CnnRimsPolicy."
+    )  # fmt: skip
+
+
+def _minigrid(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any], float, str]:
+    """As :func:`_atari`, with the settings of the zoo."""
+    config = zoo.load(env.name, "ppo", overrides=[f"n_steps={n_steps}"]).config
+    envs = make_envs(env, config.n_envs, 0, threads)
+    kwargs = config.algorithm_kwargs() | {"device": "cpu"}
+    models = {}
+    for core in ("lstm", "rims", "none"):
+        policy_kwargs = config.policy_arguments() | {"core": core} | ({} if core == "rims" else {"core_kwargs": {}})
+        models[f"ours, {core}"] = RecurrentPPO(config.policy, envs, policy_kwargs=policy_kwargs, **kwargs)
+    del kwargs["sequence_length"]
+    lstm = {"lstm_hidden_size": config.num_rims * config.rim_size, "features_extractor_class": _FlatEncoder}
+    stock = sb3_contrib.RecurrentPPO("MultiInputLstmPolicy", envs, policy_kwargs=lstm, **kwargs)
+    return {"stock": stock, **models}, 3.0, (
+        "stock: sb3_contrib.RecurrentPPO and MultiInputLstmPolicy, one LSTM for the actor and one for the critic. "
+        "ours: rims_rl.agents.RecurrentPPO and MultiInputRimsPolicy, sequences as in the zoo. Both have the same "
+        "environments, and the same encoder for small grids."
+    )  # fmt: skip
+
+
+class _FlatEncoder(DictEncoder):
+    """Elements side by side, as Stable-Baselines3's own policies want them."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return super().forward(observations).flatten(1)
 
 
 def _rollout(model: Any) -> Callable[[], None]:
@@ -105,7 +149,8 @@ def _rollout(model: Any) -> Callable[[], None]:
 
 def _env_alone(env: VecEnv, n_steps: int) -> Callable[[], None]:
     env.reset()
-    actions = np.random.default_rng(0).integers(0, 6, (n_steps, N_ENVS))
+    action_space: Any = env.action_space
+    actions = np.random.default_rng(0).integers(0, action_space.n, (n_steps, env.num_envs))
 
     def run() -> None:
         for step in actions:
@@ -117,11 +162,15 @@ def _env_alone(env: VecEnv, n_steps: int) -> Callable[[], None]:
 def _core_update(model: Any) -> Callable[[], None]:
     """The core forward and backward, down to the features, on every minibatch."""
     policy, core = model.policy, model.policy.core
+    encoder = policy.features_extractor
+    shape = (
+        (encoder.num_elements, encoder.element_size) if isinstance(encoder, DictEncoder) else (encoder.features_dim,)
+    )
 
     def run() -> None:
         for _ in range(model.n_epochs):
             for data in model.rollout_buffer.get(model.batch_size):
-                features = torch.rand(len(data.actions), policy.features_dim, requires_grad=True)
+                features = torch.rand(len(data.actions), *shape, requires_grad=True)
                 core.zero_grad()
                 policy._process_sequence(features, data.lstm_states.pi, data.episode_starts, core)[0].sum().backward()
 
@@ -159,7 +208,7 @@ def _many(run: Callable[[], object], times: int) -> Callable[[], None]:
 
 def _print(result: dict[str, Any]) -> None:
     console = Console()
-    table = Table(title="Training on DemonAttack")
+    table = Table(title=f"Training on {result['env']['name']}")
     for column in ("", "steps/s", "x stock", "rollout ms", "update ms"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     stock = result["agents"]["stock"]["steps_per_second"]

@@ -15,10 +15,10 @@ from gymnasium import spaces
 from rich.console import Console
 from rich.table import Table
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.encoders import NatureEncoder
 from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.results import provenance, write_json
 
@@ -35,9 +35,9 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
         for model in models.values():
             _fill(model)
         updates: dict[str, Callable[[], object]] = {name: model.train for name, model in models.items()}
-        updates["cnn alone"] = cnn_update(models["ours, none"])
+        updates["cnn alone"] = encoder_update(models["ours, none"])
         forwards = {name: forward(model) for name, model in models.items()}
-        forwards["cnn alone"] = cnn_forward(models["ours, none"])
+        forwards["cnn alone"] = encoder_forward(models["ours, none"])
         print(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes", flush=True)
         update_ms = medians(updates, repeats)
         forward_ms = medians(forwards, 10 * repeats, calls=10)
@@ -109,7 +109,7 @@ def _fill(model: Any) -> None:
     model.collect_rollouts(model.env, callback, model.rollout_buffer, model.n_steps)
 
 
-def cnn_update(model: Any) -> Callable[[], None]:
+def encoder_update(model: Any) -> Callable[[], None]:
     """The encoder forward and backward on every minibatch of an update."""
     policy = model.policy
 
@@ -119,16 +119,15 @@ def cnn_update(model: Any) -> Callable[[], None]:
                 policy.zero_grad()
                 policy._features(data.observations, policy.features_extractor).sum().backward()
 
-    assert isinstance(policy.features_extractor, NatureEncoder)
     return run
 
 
 def forward(model: Any) -> Callable[[], None]:
     """The policy on one observation of each environment."""
-    obs = torch.as_tensor(model.env.reset())
+    obs, n_envs = obs_as_tensor(model.env.reset(), "cpu"), model.n_envs
     core = model.policy.lstm_actor
-    state = torch.zeros(core.num_layers, N_ENVS, core.hidden_size)
-    states, starts = RNNStates((state, state), (state, state)), torch.zeros(N_ENVS)
+    state = torch.zeros(core.num_layers, n_envs, core.hidden_size)
+    states, starts = RNNStates((state, state), (state, state)), torch.zeros(n_envs)
 
     def run() -> None:
         with torch.no_grad():
@@ -137,8 +136,8 @@ def forward(model: Any) -> Callable[[], None]:
     return run
 
 
-def cnn_forward(model: Any) -> Callable[[], None]:
-    obs, policy = torch.as_tensor(model.env.reset()), model.policy
+def encoder_forward(model: Any) -> Callable[[], None]:
+    obs, policy = obs_as_tensor(model.env.reset(), "cpu"), model.policy
 
     def run() -> None:
         with torch.no_grad():

@@ -73,14 +73,13 @@ class _Scan(torch.autograd.Function):
         tensors, size = ctx.saved_tensors, len(ctx.names)
         pieces = [tensors[begin : begin + size] for begin in range(0, len(tensors), size)]
         gradients = SimpleNamespace(**dict.fromkeys(_WEIGHTS))
-        d_keys, d_values = [], []
+        of_input: list[Any] = []  # of keys and values, last piece first
         for piece in reversed(pieces):
             tape = SimpleNamespace(**dict(zip(ctx.names, piece, strict=True)))
             d_out, here = d_out.tensor_split([len(d_out) - len(tape.values)])
-            key, value, d_h, d_c = _backward(ctx.cell, tape, here, d_h, d_c, gradients)
-            d_keys.insert(0, key)
-            d_values.insert(0, value)
-        joined = (None if d[0] is None else d[0] if len(d) == 1 else torch.cat(d) for d in (d_keys, d_values))
+            *of_piece, d_h, d_c = _backward(ctx.cell, tape, here, d_h, d_c, gradients)
+            of_input.append(of_piece)
+        joined = (None if part[0] is None else torch.cat(part[::-1]) for part in zip(*of_input, strict=True))
         return None, None, None, None, *joined, d_h, d_c, *vars(gradients).values()
 
 
@@ -103,7 +102,8 @@ def _run(
         tape = _tape(*part, *weights)
         h, c = _forward(cell, tape, h, c, save, output[piece])
         _record(cell, tape, records, elements)
-        tapes.append(tape)
+        if save:
+            tapes.append(tape)
     return output, h, c, tapes
 
 
