@@ -257,7 +257,7 @@ class RIMCell(nn.Module):
             attention = F.pad(h.new_full((batch, self.num_rims, elements), 1 / elements), (0, 1))
             return read, torch.ones_like(attention[..., 0], dtype=torch.bool), attention
         keys = F.linear(x, self.input_key).unflatten(-1, (heads, -1))  # (B, N, heads, d)
-        queries = torch.einsum("bki,koi->bko", h, self.input_query).unflatten(-1, (heads, -1))  # (B, K, heads, d)
+        queries = _per_rim(h, self.input_query).unflatten(-1, (heads, -1))  # (B, K, heads, d)
         logits = torch.einsum("bkhd,bnhd->bhkn", queries, keys) / math.sqrt(self.input_key_size)
         # The null element is a row of zeros: its key and value are zero, so its logit is zero and it adds no value.
         weights = torch.softmax(F.pad(logits, (0, 1)), -1)  # (B, heads, K, N + 1)
@@ -276,8 +276,8 @@ class RIMCell(nn.Module):
 
     def _dynamics(self, read: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """An LSTM or GRU cell of its own for each RIM."""
-        from_read = torch.einsum("bkv,kgv->bkg", read, self.weight_ih) + self.bias_ih
-        from_state = torch.einsum("bkh,kgh->bkg", h, self.weight_hh) + self.bias_hh
+        from_read = _per_rim(read, self.weight_ih) + self.bias_ih
+        from_state = _per_rim(h, self.weight_hh) + self.bias_hh
         if self.cell == "gru":
             r_read, z_read, n_read = from_read.chunk(3, -1)
             r_state, z_state, n_state = from_state.chunk(3, -1)
@@ -290,14 +290,22 @@ class RIMCell(nn.Module):
 
     def _communicate(self, told: Tensor) -> tuple[Tensor, Tensor]:
         """What each RIM would hear from all of them (B, K, H), and how much from whom (B, K, K)."""
-        qkv = torch.einsum("bkh,koh->bko", told, self.comm_qkv).unflatten(-1, (self.comm_heads, -1))
+        qkv = _per_rim(told, self.comm_qkv).unflatten(-1, (self.comm_heads, -1))
         q, k, v = qkv.split([self.comm_key_size, self.comm_key_size, self.comm_value_size], -1)  # (B, K, heads, .)
         logits = torch.einsum("bkhe,bjhe->bhkj", q, k) / math.sqrt(self.comm_key_size)
         if self.comm_top_k is not None:
             logits = logits.masked_fill(~smallest(-logits, self.comm_top_k, dim=-1), -math.inf)
         weights = torch.softmax(logits, -1)
         heard = torch.einsum("bhkj,bjhv->bkhv", weights, v).flatten(2)
-        return torch.einsum("bkv,khv->bkh", heard, self.comm_out), weights.mean(1)
+        return _per_rim(heard, self.comm_out), weights.mean(1)
+
+
+def _per_rim(x: Tensor, weight: Tensor) -> Tensor:
+    """Each RIM's vector times its own matrix: (B, K, i), (K, o, i) -> (B, K, o).
+
+    Not an einsum: ONNX Runtime would turn all the weights around at every step.
+    """
+    return torch.matmul(x.transpose(0, 1), weight.transpose(1, 2)).transpose(0, 1)
 
 
 def smallest(x: Tensor, count: int, dim: int) -> Tensor:
