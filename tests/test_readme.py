@@ -53,3 +53,11 @@ def test_scores_are_those_of_the_result_files():
         low, high = played["mean_95"]
         assert f"{played['mean']:.0f} ({low:.0f} to {high:.0f})" in README
     assert f"{result['run']['steps']:,} steps" in README and f"seed {result['run']['seed']}" in README
+
+
+def test_the_speed_of_exported_policies_is_that_of_the_result_file():
+    cases = json.loads((ROOT / "docs/results/bench_export.json").read_text())["cases"]
+    for case in cases:
+        row = " | ".join(f"{us:.0f}" for us in case["us"].values())
+        assert f"| {case['batch']} | {row} |" in (ROOT / "docs/export.md").read_text()
+    assert f"{cases[0]['us']['torch'] / cases[0]['us']['onnx']:.1f} times as fast as in torch" in README
