@@ -13,8 +13,8 @@ from rich.console import Console
 
 from rims_rl.envs.names import resolve
 from rims_rl.errors import UserError
-from rims_rl.evaluate import summary
 from rims_rl.results import provenance, write_json
+from rims_rl.statistics import summary
 from rims_rl.zoo import paper_scores
 
 POINTS = 50  # of the curve
