@@ -144,10 +144,19 @@ def _given(context: typer.Context, name: str) -> bool:
 
 @app.command("evaluate")
 def _evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment."),
+    context: typer.Context,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment; with "
+            "--variants, one or several.",
+        ),
     ],
+    variants: Annotated[
+        str | None,
+        typer.Option(help="Variants of the environment to test in, such as known,novel-colour, or all of them: all."),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     deterministic: Deterministic = None,
     seed: Seed = 0,
@@ -160,10 +169,22 @@ def _evaluate(
     difficulty: Difficulty = None,
     trust: Trust = False,
 ) -> None:
-    """Play a trained agent and say how well it does."""
+    """Play a trained agent and say how well it does; with --variants, also where it was not trained."""
+    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    if variants is not None:
+        from rims_rl.evaluate_variants import evaluate_variants
+
+        given = [key.replace("_", "-") for key in ("random", *options) if _given(context, key)]
+        if given:
+            raise UserError(f"--variants plays runs as they were trained, but for the variant; leave out --{given[0]}")
+        names = [name.strip() for name in variants.split(",")]
+        evaluate_variants(runs, names, episodes, deterministic, seed, n_envs, threads, out, trust)
+        return
     from rims_rl.evaluate import evaluate
 
-    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    if len(runs) > 1:
+        raise UserError(f"several runs are compared in variants, so give --variants, or leave out {runs[1]}")
+    (run,) = runs
     evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, trust, **options)
 
 

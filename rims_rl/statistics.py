@@ -6,7 +6,7 @@ from math import hypot
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binomtest  # type: ignore[import-untyped]
 
 RESAMPLES = 10_000
 

@@ -54,20 +54,25 @@ def play_variants(
         )
         envs.close()
     return {
-        "run": "/".join(run.resolve().parts[-2:]),
-        "env": trained._asdict(),
-        "core": about["policy_kwargs"].get("core", "rims"),
-        "algo": about.get("algo"),
-        "seed": about.get("seed"),
-        "steps": about.get("steps"),
-        "parameters": sum(parameter.numel() for parameter in policy.parameters()),
-        "policy_kwargs": about["policy_kwargs"],
+        **describe_run(run, policy, about),
         "reference": reference,
         "deterministic": deterministic,
         "evaluation_seed": seed,
         "n_envs": min(n_envs, episodes),
         "variants": {name: _describe(one, played.get(reference)) for name, one in played.items()},
         "notes": _notes(trained, chosen),
+    }
+
+
+def describe_run(run: Path, policy: Any, about: dict[str, Any]) -> dict[str, Any]:
+    """Which run it is, for result files: without the folders of this machine."""
+    return {
+        "run": "/".join(run.resolve().parts[-3:]),
+        "env": resolve_saved(about)._asdict(),
+        "core": about["policy_kwargs"].get("core", "rims"),
+        **{key: about.get(key) for key in ("algo", "seed", "steps")},
+        "parameters": sum(parameter.numel() for parameter in policy.parameters()),
+        "policy_kwargs": about["policy_kwargs"],
     }
 
 

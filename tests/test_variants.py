@@ -6,15 +6,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.portable import load_policy, save_policy
+from rims_rl.compare import compare_runs
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.minigrid import MinigridObservation
 from rims_rl.envs.names import resolve
 from rims_rl.envs.pickup import Pickup
 from rims_rl.envs.registration import PICKUPS
 from rims_rl.errors import UserError
+from rims_rl.evaluate_variants import evaluate_variants
 from rims_rl.statistics import rate_difference, wilson
 from rims_rl.variants import play_variants
 
@@ -120,6 +123,31 @@ def test_the_result_holds_the_settings_that_each_environment_had(run):
         assert played["env"]["strict"] is True and len(played["env"]["targets"]) == 8
     assert (result["core"], result["algo"], result["seed"], result["steps"]) == ("rims", "ppo", 0, 0)
     assert result["parameters"] == sum(weight.numel() for weight in load_policy(run)[0].parameters())
+
+
+def test_one_run_is_told_as_table_json_and_picture(run, tmp_path, capsys):
+    evaluate_variants([run], ["known", "more"], 6, None, 0, 3, 1, tmp_path / "one.json")
+    result = json.loads((tmp_path / "one.json").read_text())
+    assert result["variants"] == json.loads(json.dumps(play(run, ["known", "more"], 6, n_envs=3)["variants"]))
+    assert result["intervals"]["success_95"].startswith("Wilson") and "commit" in result
+    rate, (low, high) = (result["variants"]["more"][key] for key in ("success", "success_95"))
+    assert f"{rate:.2f} [{low:.2f}, {high:.2f}]" in capsys.readouterr().out
+    assert imread(tmp_path / "one.png").std() > 0.05  # something is drawn
+
+
+def test_several_runs_compare_cores(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [run, *(untrained(tmp_path / f"lstm_{seed}", core="lstm", seed=seed) for seed in range(2))]
+    evaluate_variants(runs, ["known", "novel-colour", "novel-shape"], 4, None, 0, 4, 1, None)
+    result = json.loads((tmp_path / "PickupKnown_variants.json").read_text())
+    assert result["comparison"] == json.loads(json.dumps(compare_runs(result["runs"])))
+    assert {label: group["seeds"] for label, group in result["comparison"]["groups"].items()} == {
+        "rims": [0],
+        "lstm": [0, 1],
+    }
+    assert len(result["runs"]) == 3 and imread(tmp_path / "PickupKnown_variants.png").std() > 0.05
+    shown = capsys.readouterr().out
+    assert "lstm, 2 seeds" in shown and "rims over lstm" in shown and "novel (mean)" in shown
 
 
 def test_codes_without_trained_weights_are_told(run, tmp_path):
