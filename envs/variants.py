@@ -7,9 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_wrapper
 
+from rims_rl.envs.distractors import Distractors
 from rims_rl.envs.names import Resolved, resolve
+from rims_rl.envs.overlay import DISTRACTORS
 from rims_rl.envs.registration import PICKUPS
 from rims_rl.errors import UserError
 
@@ -18,7 +20,9 @@ def variants_of(env: Resolved) -> dict[str, Resolved]:
     """Every variant of ``env`` by name, such as ``"novel-colour"``; ``env`` itself is one of them."""
     if env.id.startswith("RimsRL/Pickup-"):
         return {_name(variant): resolve(f"Pickup{variant}", **env.options) for variant in PICKUPS}
-    raise UserError(f"{env.id} has no variants; PickupKnown has")
+    if env.rom is not None:
+        return {name or "clean": env._replace(distractors=name) for name in (None, *DISTRACTORS)}
+    raise UserError(f"{env.id} has no variants; pick-up tasks, such as PickupKnown, and Atari games have")
 
 
 def choose_variants(env: Resolved, names: Sequence[str]) -> dict[str, Resolved]:
@@ -41,7 +45,11 @@ def is_novel(name: str) -> bool:
 
 def settings_of(env: Resolved, envs: VecEnv) -> dict[str, Any]:
     """With what ``envs`` are really played, read from the environments themselves after a reset."""
-    return {"id": env.id, "observation": envs.get_attr("image")[0], **envs.get_attr("settings")[0]}
+    if env.observation is not None:
+        return {"id": env.id, "observation": envs.get_attr("image")[0], **envs.get_attr("settings")[0]}
+    over = unwrap_vec_wrapper(envs, Distractors)
+    made = envs.get_attr("settings")[0] if env.backend == "ale" else dict(envs.get_attr("spec")[0].kwargs)
+    return {"id": env.id, "backend": env.backend, **made, "distractors": over and over.overlay.sets}
 
 
 def _name(variant: str) -> str:

@@ -93,6 +93,9 @@ def _train(
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
     observation: Annotated[str | None, typer.Option(help="Of MiniGrid and BabyAI: symbolic (default) or rgb.")] = None,
+    distractors: Annotated[
+        str | None, typer.Option(help="Over the frames of Atari games: known; docs/distractors.md has others.")
+    ] = None,
     checkpoint_freq: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
     ] = 100_000,
@@ -124,6 +127,7 @@ def _train(
         game_mode=game_mode,
         difficulty=difficulty,
         observation=observation,
+        distractors=distractors,
         algo=algo,
         seed=seed,
         device=device,

@@ -41,6 +41,7 @@ class Arguments(BaseModel):
     game_mode: int | None = None
     difficulty: int | None = None
     observation: str | None = None
+    distractors: str | None = None
     algo: str = "ppo"
     seed: int = 0
     device: str = "auto"
