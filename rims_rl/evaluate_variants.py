@@ -17,6 +17,7 @@ from rims_rl.agents.portable import load_policy
 from rims_rl.compare import check_comparable, compare_runs
 from rims_rl.envs.names import resolve_saved
 from rims_rl.envs.variants import choose_variants
+from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.results import provenance, write_json
 from rims_rl.variants import describe_run, play_variants
@@ -49,6 +50,9 @@ def evaluate_variants(
     loaded = [(run, *load_policy(run, trust=trust)) for run in runs]
     env = resolve_saved(loaded[0][2])
     check_comparable([describe_run(*one) for one in loaded])
+    out = out or (_result_path(runs[0]) if len(runs) == 1 else Path(f"{env.name}_variants.json"))
+    if out.suffix != ".json":
+        raise UserError(f"--out must end in .json, and a .png will be beside it; got {out}")
     count = len(choose_variants(env, variants)) * episodes * len(runs)
     with Progress(transient=True) as progress:
         bar = progress.add_task(f"{count:,} episodes of {env.name}", total=count)
@@ -58,27 +62,21 @@ def evaluate_variants(
             )
             for run in runs
         ]
+    data = results[0] if len(runs) == 1 else {"comparison": compare_runs(results), "runs": results}
+    write_json(out, {**data, "intervals": INTERVALS, **provenance(started)})
     console = Console(highlight=False)
     console.width = max(console.width, 110)  # a table that is folded cannot be read
-    out = out or (_result_path(runs[0]) if len(runs) == 1 else Path(f"{env.name}_variants.json"))
     if len(runs) == 1:
-        (result,) = results
-        notes = result["notes"]
-        _print_one(result, console)
-        _draw({result["core"]: _cells(result)}, _metric(result), f"{env.name}, one run, {episodes} episodes each", out)
-        data: dict[str, Any] = result
+        notes, title = data["notes"], f"{env.name}, one run, {episodes} episodes each"
+        _print_one(data, console)
+        _draw({data["core"]: _cells(data)}, _metric(data), title, out)
     else:
-        data = {"comparison": compare_runs(results), "runs": results}
-        notes, metric = data["comparison"]["notes"], data["comparison"]["metric"]
-        _print_comparison(data["comparison"], results[0]["reference"], console)
-        cells = {
-            f"{label}, {len(group['seeds'])} seeds": {k: (v["iqm"], v["iqm_95"]) for k, v in group["variants"].items()}
-            for label, group in data["comparison"]["groups"].items()
-        }
-        _draw(cells, f"{metric}, interquartile mean", f"{env.name}, {episodes} episodes each", out)
+        comparison = data["comparison"]
+        notes, title = comparison["notes"], f"{env.name}, {episodes} episodes each"
+        _print_comparison(comparison, results[0]["reference"], console)
+        _draw(_cells_of_groups(comparison), f"{comparison['metric']}, interquartile mean", title, out)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
-    write_json(out, {**data, "intervals": INTERVALS, **provenance(started)})
     console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
 
 
@@ -93,6 +91,15 @@ def _metric(result: dict[str, Any]) -> str:
 def _cells(result: dict[str, Any]) -> dict[str, Cell]:
     metric = _metric(result)
     return {name: (played[metric], played[f"{metric}_95"]) for name, played in result["variants"].items()}
+
+
+def _cells_of_groups(comparison: dict[str, Any]) -> dict[str, dict[str, Cell]]:
+    return {
+        f"{label}, {len(group['seeds'])} seeds": {
+            name: (played["iqm"], played["iqm_95"]) for name, played in group["variants"].items()
+        }
+        for label, group in comparison["groups"].items()
+    }
 
 
 def _print_one(result: dict[str, Any], console: Console) -> None:

@@ -1,6 +1,7 @@
 """One frozen policy in all variants of its environment, against a loop written by hand."""
 
 import json
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -163,8 +164,10 @@ def test_what_cannot_be_played_is_one_sentence(run, tmp_path):
         play(run, ["known", "novel-color"], 1)
     with pytest.raises(UserError, match=r"no variant 'x'; it has known, novel-colour, .*; or give all"):
         play(run, ["x"], 1)
+    with pytest.raises(UserError, match=r"--out must end in \.json.* got x\.png"):
+        evaluate_variants([run], ["known"], 1, None, 0, 1, 1, Path("x.png"))
     cartpole = untrained(tmp_path / "cartpole", "CartPole-v1", "MlpRimsPolicy")
-    with pytest.raises(UserError, match="CartPole-v1 has no variants; PickupKnown"):
+    with pytest.raises(UserError, match="CartPole-v1 has no variants; pick-up tasks"):
         play(cartpole, ["known"], 1)
     about = json.loads((run / "policy.json").read_text())
     pixels = untrained(tmp_path / "pixels", observation="rgb")
