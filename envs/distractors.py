@@ -48,7 +48,7 @@ class Distractors(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         observations, rewards, dones, infos = self.venv.step_wait()
         self.overlay.age += 1
-        for i in np.flatnonzero(dones):
+        for i in np.flatnonzero(dones).tolist():
             infos[i]["terminal_observation"] = self.overlay.draw(infos[i]["terminal_observation"][None], [i])[0]
             if "episode" in infos[i]:  # the game is over, not only a life lost
                 self._begin(i)

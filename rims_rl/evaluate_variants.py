@@ -62,7 +62,7 @@ def evaluate_variants(
             )
             for run in runs
         ]
-    data = results[0] if len(runs) == 1 else {"comparison": compare_runs(results), "runs": results}
+    data: dict[str, Any] = results[0] if len(runs) == 1 else {"comparison": compare_runs(results), "runs": results}
     write_json(out, {**data, "intervals": INTERVALS, **provenance(started)})
     console = Console(highlight=False)
     console.width = max(console.width, 110)  # a table that is folded cannot be read

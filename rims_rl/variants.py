@@ -49,9 +49,7 @@ def play_variants(
         envs = with_statistics(make_envs(env, min(n_envs, episodes), seed, threads, False), about.get("normalisation"))
         _check_observations(policy, envs, run, env)
         torch.manual_seed(seed)
-        played[name] = _Episodes.play(policy, envs, episodes, deterministic, report)._replace(
-            settings=settings_of(env, envs)
-        )
+        played[name] = _play(policy, env, envs, episodes, deterministic, report)
         envs.close()
     return {
         **describe_run(run, policy, about),
@@ -79,32 +77,36 @@ def describe_run(run: Path, policy: Any, about: dict[str, Any]) -> dict[str, Any
 class _Episodes(NamedTuple):
     """What came out of the episodes of one variant."""
 
+    settings: dict[str, Any]
     returns: np.ndarray
     lengths: np.ndarray
     successes: list[bool]  # empty where an environment knows no success
     outcomes: list[str]  # likewise
-    settings: dict[str, Any]
 
-    @classmethod
-    def play(
-        cls, policy: Any, envs: VecEnv, episodes: int, deterministic: bool, report: Callable[[], None] | None
-    ) -> _Episodes:
-        """Exactly ``episodes``, as many in each environment, so that short ones do not count more than long ones."""
-        ends: list[dict[str, Any]] = []
 
-        def collect(local: dict[str, Any], _: Any) -> None:
-            if "episode" in local["info"]:
-                ends.append(local["info"])
-                if report is not None:
-                    report()
+def _play(
+    policy: Any, env: Resolved, envs: VecEnv, episodes: int, deterministic: bool, report: Callable[[], None] | None
+) -> _Episodes:
+    """Exactly ``episodes``, as many in each environment, so that short ones do not count more than long ones."""
+    ends: list[dict[str, Any]] = []
 
-        returns, lengths = evaluate_policy(
-            policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
-        )
-        assert len(ends) == episodes
-        successes = [bool(end["is_success"]) for end in ends if "is_success" in end]
-        outcomes = [end["outcome"] for end in ends if "outcome" in end]
-        return cls(np.array(returns), np.array(lengths), successes, outcomes, {})
+    def collect(local: dict[str, Any], _: Any) -> None:
+        if "episode" in local["info"]:
+            ends.append(local["info"])
+            if report is not None:
+                report()
+
+    returns, lengths = evaluate_policy(
+        policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
+    )
+    assert len(ends) == episodes
+    return _Episodes(
+        settings_of(env, envs),
+        np.array(returns),
+        np.array(lengths),
+        [bool(end["is_success"]) for end in ends if "is_success" in end],
+        [end["outcome"] for end in ends if "outcome" in end],
+    )
 
 
 def _describe(one: _Episodes, reference: _Episodes | None) -> dict[str, Any]:

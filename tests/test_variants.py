@@ -1,6 +1,7 @@
 """One frozen policy in all variants of its environment, against a loop written by hand."""
 
 import json
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -9,6 +10,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
+from rims_rl import cli
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.portable import load_policy, save_policy
 from rims_rl.compare import compare_runs
@@ -175,3 +177,18 @@ def test_what_cannot_be_played_is_one_sentence(run, tmp_path):
     (pixels / "policy.json").write_text(json.dumps(told))
     with pytest.raises(UserError, match=r"of the form image \(3, 40, 40\), .* PickupKnown gives image \(5, 5, 3\)"):
         play(pixels, ["known"], 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["a", "b"], "several runs are compared in variants, so give --variants, or leave out b"),
+        (["a", "--variants", "all", "--difficulty", "0"], "but for the variant; leave out --difficulty"),
+        (["a", "--variants", "all", "--random"], "but for the variant; leave out --random"),
+    ],
+)
+def test_words_that_do_not_go_together_are_one_sentence(words, sentence, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["rims-rl", "evaluate", *words])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 2 and sentence in capsys.readouterr().err
