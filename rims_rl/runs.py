@@ -9,6 +9,7 @@
         evaluations.npz                 periodic evaluations, as Stable-Baselines3's EvalCallback writes them
         policy.safetensors policy.json  the policy of the last checkpoint
         best/                           the policy with the best evaluation, likewise
+        policies/<steps>/               policies on the way, likewise, with --keep-policies-every
         checkpoints/<steps>.pt          what --resume goes on from; the last two
         <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
         tensorboard/
@@ -50,6 +51,7 @@ class Arguments(BaseModel):
     eval_episodes: int = 10
     checkpoint_freq: int = 100_000
     exact_resume: bool = False
+    keep_policies_every: int = 0
 
 
 def claim(logdir: Path, algo: str, name: str) -> Path:
