@@ -27,6 +27,8 @@ bench = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 zoo = typer.Typer(help="List the configurations of the zoo, or show one.")
 app.add_typer(zoo, name="zoo")
+suite = typer.Typer(help="List whole experiments, run one, or make its page.")
+app.add_typer(suite, name="suite")
 
 
 def main() -> None:
@@ -103,6 +105,9 @@ def _train(
         bool,
         typer.Option("--exact-resume", help="Start all games again at each checkpoint, so that resuming is exact."),
     ] = False,
+    keep_policies_every: Annotated[
+        int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
+    ] = 0,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
     ] = None,
@@ -136,6 +141,7 @@ def _train(
         eval_episodes=eval_episodes,
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
+        keep_policies_every=keep_policies_every,
     )
     train.train(arguments, config, overrides, logdir)
 
@@ -305,3 +311,81 @@ def _zoo_show(
     from rims_rl.zoo import print_config
 
     print_config(env, algo, config, set_ or [])
+
+
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="Name of a suite of ours, or a .yml file.")]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of results. Default: docs/results/SUITE if there is docs/results, else results/SUITE."),
+]
+SuiteLogs = Annotated[Path, typer.Option(help="Where the folders of runs are made, below suites/SUITE.")]
+
+
+@suite.callback(invoke_without_command=True)
+def _suite(context: typer.Context) -> None:
+    """List the suites that come with rims-rl."""
+    if context.invoked_subcommand is None:
+        from rims_rl.suite.plan import print_shipped
+
+        print_shipped()
+
+
+@suite.command("run")
+def _suite_run(
+    suite: SuiteName,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Jobs side by side. Default: as many as cores allow.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each job.")] = 1,
+    results: Results = None,
+    logdir: SuiteLogs = Path("logs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the jobs, and measure how long they'd take.")
+    ] = False,
+) -> None:
+    """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
+    from rims_rl.suite.local import run_suite
+    from rims_rl.suite.plan import read_plan
+    from rims_rl.suite.results import results_folder
+
+    plan = read_plan(suite)
+    if dry_run:
+        from rims_rl.suite.estimate import print_estimate
+
+        print_estimate(plan, results_folder(plan, results), jobs, threads)
+    else:
+        run_suite(plan, results_folder(plan, results), logdir, jobs, threads)
+
+
+@suite.command("job", hidden=True)
+def _suite_job(folder: Path, results: Annotated[Path, typer.Option()], threads: Annotated[int, typer.Option()]) -> None:
+    """What `suite run` starts in a process of its own."""
+    from rims_rl.suite.job import run_job_of
+
+    run_job_of(folder, results, threads)
+
+
+@suite.command("status")
+def _suite_status(suite: SuiteName, results: Results = None, logdir: SuiteLogs = Path("logs")) -> None:
+    """Say how far each job is."""
+    from rims_rl.suite.plan import read_plan
+    from rims_rl.suite.results import results_folder
+    from rims_rl.suite.status import print_status
+
+    plan = read_plan(suite)
+    print_status(plan, results_folder(plan, results), logdir)
+
+
+@suite.command("report")
+def _suite_report(
+    suite: SuiteName,
+    results: Results = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Markdown file to write, with PNGs beside it. Default: RESULTS.md.")
+    ] = None,
+) -> None:
+    """Write the page of a suite from its results alone."""
+    from rims_rl.suite.plan import read_plan
+    from rims_rl.suite.report import report_suite
+    from rims_rl.suite.results import results_folder
+
+    plan = read_plan(suite)
+    report_suite(plan, results_folder(plan, results), out)

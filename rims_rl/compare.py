@@ -32,7 +32,7 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     names = [*variants, *([NOVEL] if len(novel) > 1 else [])]
     scores = {label: _table(runs, metric, names, novel) for label, runs in groups.items()}
     drops = {label: _table(runs, "drop", names, novel) for label, runs in groups.items()}
-    with _fixed_seed():
+    with fixed_seed():
         described = {
             label: {
                 "core": runs[0]["core"],
@@ -129,7 +129,7 @@ def _table(runs: list[dict[str, Any]], key: str, names: list[str], novel: list[s
 
 
 @contextmanager
-def _fixed_seed() -> Iterator[None]:
+def fixed_seed() -> Iterator[None]:
     """rliable draws from numpy's global generator, whatever random state it is given."""
     before = np.random.get_state()
     np.random.seed(0)
