@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from rims_rl.errors import UserError
+from rims_rl.suite.estimate import print_estimate
 from rims_rl.suite.local import ATTEMPTS, COMMAND, run_suite
 from rims_rl.suite.plan import read_plan
 from rims_rl.suite.results import finished
@@ -161,3 +162,13 @@ def test_more_processes_and_threads_than_cores_are_refused(tmp_path):
     cores = os.cpu_count()
     with pytest.raises(UserError, match=f"{cores} jobs of 2 threads are more than the {cores} cores of this machine"):
         run_suite(read_plan(str(write(tmp_path))), tmp_path / "results", tmp_path / "logs", cores, 2)
+
+
+def test_a_dry_run_lists_what_is_finished_and_measures_the_rest(tmp_path, capsys):
+    plan = read_plan(str(write(tmp_path)))
+    (tmp_path / f"any-name_{plan.jobs[0].hash}.json").write_text("{}")
+    print_estimate(plan, tmp_path, jobs=None, threads=1)
+    text = capsys.readouterr().out
+    assert f"{plan.jobs[0].name} │ finished" in text and f"{plan.jobs[1].name} │ to do" in text
+    assert "1 of 2 jobs are finished. The others take 0:0" in text
+    assert not (tmp_path / "logs").exists()
