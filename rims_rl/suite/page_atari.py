@@ -135,7 +135,7 @@ def _relative(score: float, baseline: float, reference: dict[str, float]) -> flo
 
 
 def _draw_bars(changes: dict[str, float], core: str) -> Figure:
-    """Games in order of the improvement, ours and the paper's; long bars are cut so that the others can be seen."""
+    """Games in order of the improvement, ours and the paper's."""
     paper, human = paper_scores(), human_scores()
     games = sorted(changes, key=lambda game: changes[game])
     theirs = [

@@ -43,14 +43,11 @@ def _heading(plan: Plan, done: Done) -> str:
     )
     if len(done) == total:
         return f"{heading} All {total} jobs are in: {_count(suite.seeds, 'seed')} of each setting."
-    seeds = Counter(job.group for job, _ in done)
-    rows = [
-        [*group, f"{seeds[group]} of {len(suite.seeds)}"] for group in dict.fromkeys(job.group for job in plan.jobs)
-    ]
+    planned, there = Counter(job.group[1:] for job in plan.jobs), Counter(job.group[1:] for job, _ in done)
+    rows = [[*group, f"{there[group]} of {count}"] for group, count in planned.items()]
     return (
         f"{heading}\n\n**This page is partial: {len(done)} of {total} jobs are in.** "
-        f"`rims-rl suite run {plan.name}` goes on with the others.\n\n"
-        + table(["environment", "algorithm", "core", "seeds in"], [row for row in rows if not row[-1].startswith("0 ")])
+        f"`rims-rl suite run {plan.name}` goes on with the others.\n\n" + table(["algorithm", "core", "jobs in"], rows)
     )
 
 

@@ -102,7 +102,7 @@ def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_miss
     copies(plan, folder, tmp_path / "tiny", change)
     report_suite(plan, tmp_path / "tiny", None)
     page = (tmp_path / "tiny.md").read_text()
-    assert "**This page is partial: 7 of 8 jobs are in.**" in page and "| PickupKnown | ppo | lstm | 3 of 4 |" in page
+    assert "**This page is partial: 7 of 8 jobs are in.**" in page and "| ppo | lstm | 3 of 4 |" in page
     assert "(number of seeds: rims 4, lstm 3)" in page
     success, drop, better = (line for line in page.splitlines() if line.startswith("| novel-colour |"))
     assert success.startswith("| novel-colour | 0.65 (0.5") and "| 0.20 (0.1" in success
