@@ -46,7 +46,8 @@ def _tables(plan: Plan, cores: Groups) -> list[str]:
     better = {f"{p['of']} over {p['over']}": _column(p["variants"], "probability") for p in compared["improvement"]}
     parts = [
         f"{measure.capitalize()} over {plan.suite.evaluation.episodes} episodes of each policy; interquartile mean "
-        f"over seeds (number of seeds: {seeds}), with 95 % bootstrap intervals over seeds:\n\n{_by_variant(means)}",
+        f"over seeds (number of seeds: {seeds}), with 95 % bootstrap intervals (one seed has none):\n\n"
+        f"{_by_variant(means)}",
         f"Drop: the variant of training minus this variant, of the same policy:\n\n{_by_variant(drops)}",
     ]
     if better:
