@@ -174,6 +174,21 @@ class Evaluation(_Callback):
             np.savez(file, **self.history)
 
 
+class KeptPolicies(_Callback):
+    """Keeps the policy in ``<folder>/<steps>`` at the beginning and about every ``freq`` steps, to be played later."""
+
+    def __init__(
+        self, freq: int, folder: Path, policy_kwargs: dict[str, Any], about: Callable[[], dict[str, Any]]
+    ) -> None:
+        super().__init__()
+        self._freq, self._folder, self._policy_kwargs, self._about = freq, folder, policy_kwargs, about
+
+    def _on_rollout_start(self) -> None:
+        if due(self.model, self._freq):
+            policy: Any = self.model.policy
+            save_policy(policy, self._folder / str(self.model.num_timesteps), self._policy_kwargs, **self._about())
+
+
 class Logging(_Callback):
     """Every ``interval`` rollouts: adds how RIMs are used, and writes all that was recorded to TensorBoard."""
 

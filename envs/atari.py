@@ -49,6 +49,12 @@ class AtariVecEnv(VecEnv):
         if rom not in atari_games().values():  # games for two players end the whole process
             raise ValueError(f"rom must be ALE's name of a game for one player, such as 'demon_attack', got {rom!r}")
         self.rom, self.clip_rewards, self.render_mode = rom, clip_rewards, "rgb_array"
+        self.settings = {
+            "rom": rom,
+            "life_loss_ends_episode": life_loss_ends_episode,
+            "repeat_action_probability": repeat_action_probability,
+            "max_frames": max_frames,
+        }
         self._ale = AtariVectorEnv(
             rom,
             num_envs,

@@ -7,6 +7,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.envs.atari import AtariVecEnv
 from rims_rl.envs.atari_sb3 import make_sb3_atari
+from rims_rl.envs.distractors import Distractors
 from rims_rl.envs.minigrid_vec import make_minigrid
 from rims_rl.envs.names import Resolved
 
@@ -23,6 +24,19 @@ def make_envs(
 
     Atari games: lost lives end episodes, and rewards are clipped if ``clip_rewards``; see :class:`AtariVecEnv`.
     """
+    if env.rom is not None:
+        games = _make_atari(env, n_envs, seed, threads, clip_rewards, render_mode)
+        return games if env.distractors is None else Distractors(games, env.distractors, seed)
+    if env.observation is not None:
+        return make_minigrid(env.id, n_envs, env.observation, seed, render_mode)
+    # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
+    env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
+    return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs)
+
+
+def _make_atari(
+    env: Resolved, n_envs: int, seed: int | None, threads: int, clip_rewards: bool, render_mode: str
+) -> VecEnv:
     if env.backend == "ale":
         assert env.rom is not None
         return AtariVecEnv(
@@ -33,19 +47,13 @@ def make_envs(
             num_threads=min(threads, n_envs),
             seed=seed,
         )
-    if env.backend == "sb3":
-        return make_sb3_atari(
-            env.id,
-            n_envs,
-            clip_rewards=clip_rewards,
-            repeat_action_probability=env.sticky,
-            mode=env.game_mode,
-            difficulty=env.difficulty,
-            render_mode=render_mode,
-            seed=seed,
-        )
-    if env.observation is not None:
-        return make_minigrid(env.id, n_envs, env.observation, seed, render_mode)
-    # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
-    env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
-    return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs)
+    return make_sb3_atari(
+        env.id,
+        n_envs,
+        clip_rewards=clip_rewards,
+        repeat_action_probability=env.sticky,
+        mode=env.game_mode,
+        difficulty=env.difficulty,
+        render_mode=render_mode,
+        seed=seed,
+    )

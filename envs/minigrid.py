@@ -40,7 +40,7 @@ class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
             raise ValueError(f"MinigridObservation takes MiniGrid and BabyAI environments, got {env}")
         if image not in OBSERVATIONS:
             raise ValueError(f"image must be 'symbolic' or 'rgb', got {image!r}")
-        self._grid, self._direction, self._goal = grid, direction, goal
+        self.image, self._grid, self._direction, self._goal = image, grid, direction, goal
         self._tiles = Tiles() if image == "rgb" else None
         self._length = mission_length(grid)
         grid.gen_obs = self._gen_obs  # type: ignore[method-assign]  # the same, but faster

@@ -13,6 +13,7 @@ import minigrid  # noqa: F401  registers MiniGrid and BabyAI
 from ale_py import ALEInterface, roms
 
 from rims_rl.envs.minigrid import OBSERVATIONS
+from rims_rl.envs.overlay import DISTRACTORS
 from rims_rl.errors import UserError
 
 ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or the first game of a process prints a banner
@@ -29,6 +30,7 @@ class Resolved(NamedTuple):
     game_mode: int | None = None  # ALE's; None: the game's own default
     difficulty: int | None = None  # likewise
     observation: str | None = None  # of a MiniGrid environment: "symbolic" or "rgb"
+    distractors: str | None = None  # over the frames of an Atari game: one of DISTRACTORS
 
     @property
     def family(self) -> str | None:
@@ -47,7 +49,7 @@ class Resolved(NamedTuple):
 
 
 BACKENDS = ("ale", "sb3")
-OPTIONS = ("backend", "game_mode", "difficulty", "observation")
+OPTIONS = ("backend", "game_mode", "difficulty", "observation", "distractors")
 WITHOUT_NOOP = ("backgammon", "video_checkers")  # the only games in which one cannot do nothing
 
 
@@ -80,11 +82,13 @@ def resolve(
     game_mode: int | None = None,
     difficulty: int | None = None,
     observation: str | None = None,
+    distractors: str | None = None,
 ) -> Resolved:
     """A short name, an Atari id or any Gymnasium id -> what it stands for; a UserError names the closest ones.
 
     ``DemonAttack`` and ``DemonAttackNoFrameskip-v4`` have no sticky actions, ``ALE/DemonAttack-v5`` its own 0.25.
-    ``backend``, ``game_mode`` and ``difficulty`` are for Atari games; ``backend`` is ``"ale"`` unless told otherwise.
+    ``backend``, ``game_mode``, ``difficulty`` and ``distractors`` are for Atari games; ``backend`` is ``"ale"`` unless
+    told otherwise.
     ``observation`` is for MiniGrid and BabyAI, and is ``"symbolic"`` unless told otherwise.
     """
     env = _find(name)
@@ -94,7 +98,7 @@ def resolve(
         if observation not in OBSERVATIONS:
             raise UserError(f"--observation must be symbolic or rgb, got {observation!r}")
         env = env._replace(observation=observation)
-    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    options = {"distractors": distractors, "backend": backend, "game_mode": game_mode, "difficulty": difficulty}
     given = [f"--{key.replace('_', '-')} {value}" for key, value in options.items() if value is not None]
     if env.rom is None:
         if given:
@@ -112,7 +116,9 @@ def resolve(
     for i, (flag, value) in enumerate((("--game-mode", game_mode), ("--difficulty", difficulty))):
         if value is not None and value not in (valid := atari_variants(env.rom)[i]):
             raise UserError(f"{flag} must be one of {', '.join(map(str, valid))} in {env.name}, got {value}")
-    return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty)
+    if distractors is not None and distractors not in DISTRACTORS:
+        raise UserError(f"--distractors must be one of {', '.join(DISTRACTORS)}, got {distractors!r}")
+    return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=distractors)
 
 
 def resolve_saved(about: dict[str, Any], **changes: Any) -> Resolved:

@@ -120,6 +120,20 @@ class Pickup(RoomGridLevel):
         observation: Any = self.observation_space
         self.observation_space = spaces.Dict({**observation.spaces, "mission": mission})
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments as they are in force now, for result files."""
+        return {
+            "targets": self.targets,
+            "distractors": self.distractors,
+            "num_distractors": self.num_distractors,
+            "unlike": self.unlike,
+            "room_size": self.room_size,
+            "view": self.agent_view_size,
+            "strict": self.strict,
+            "max_steps": self.max_steps,
+        }
+
     def gen_mission(self) -> None:
         """Called by BabyAI when the room is there."""
         shape, colour = target = self._rand_elem(self.targets)

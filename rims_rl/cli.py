@@ -27,6 +27,8 @@ bench = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 zoo = typer.Typer(help="List the configurations of the zoo, or show one.")
 app.add_typer(zoo, name="zoo")
+suite = typer.Typer(help="List whole experiments, run one, or make its page.")
+app.add_typer(suite, name="suite")
 
 
 def main() -> None:
@@ -93,6 +95,9 @@ def _train(
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
     observation: Annotated[str | None, typer.Option(help="Of MiniGrid and BabyAI: symbolic (default) or rgb.")] = None,
+    distractors: Annotated[
+        str | None, typer.Option(help="Over the frames of Atari games: known; docs/distractors.md has others.")
+    ] = None,
     checkpoint_freq: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
     ] = 100_000,
@@ -103,6 +108,9 @@ def _train(
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Start with its weights: a run's folder or a .safetensors file.")
     ] = None,
+    keep_policies_every: Annotated[
+        int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
+    ] = 0,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
     ] = None,
@@ -128,6 +136,7 @@ def _train(
         game_mode=game_mode,
         difficulty=difficulty,
         observation=observation,
+        distractors=distractors,
         algo=algo,
         seed=seed,
         device=device,
@@ -137,6 +146,7 @@ def _train(
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
         init_from=None if init_from is None else str(init_from),
+        keep_policies_every=keep_policies_every,
     )
     train.train(arguments, config, overrides, logdir, trust)
 
@@ -149,10 +159,19 @@ def _given(context: typer.Context, name: str) -> bool:
 
 @app.command("evaluate")
 def _evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment."),
+    context: typer.Context,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment; with "
+            "--variants, one or several.",
+        ),
     ],
+    variants: Annotated[
+        str | None,
+        typer.Option(help="Variants of the environment to test in, such as known,novel-colour, or all of them: all."),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     deterministic: Deterministic = None,
     seed: Seed = 0,
@@ -165,10 +184,22 @@ def _evaluate(
     difficulty: Difficulty = None,
     trust: Trust = False,
 ) -> None:
-    """Play a trained agent and say how well it does."""
+    """Play a trained agent and say how well it does; with --variants, also where it was not trained."""
+    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    if variants is not None:
+        from rims_rl.evaluate_variants import evaluate_variants
+
+        given = [key.replace("_", "-") for key in ("random", *options) if _given(context, key)]
+        if given:
+            raise UserError(f"--variants plays runs as they were trained, but for the variant; leave out --{given[0]}")
+        names = [name.strip() for name in variants.split(",")]
+        evaluate_variants(runs, names, episodes, deterministic, seed, n_envs, threads, out, trust)
+        return
     from rims_rl.evaluate import evaluate
 
-    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    if len(runs) > 1:
+        raise UserError(f"several runs are compared in variants, so give --variants, or leave out {runs[1]}")
+    (run,) = runs
     evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, trust, **options)
 
 
@@ -289,3 +320,81 @@ def _zoo_show(
     from rims_rl.zoo import print_config
 
     print_config(env, algo, config, set_ or [])
+
+
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="Name of a suite of ours, or a .yml file.")]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of results. Default: docs/results/SUITE if there is docs/results, else results/SUITE."),
+]
+SuiteLogs = Annotated[Path, typer.Option(help="Where the folders of runs are made, below suites/SUITE.")]
+
+
+@suite.callback(invoke_without_command=True)
+def _suite(context: typer.Context) -> None:
+    """List the suites that come with rims-rl."""
+    if context.invoked_subcommand is None:
+        from rims_rl.suite.plan import print_shipped
+
+        print_shipped()
+
+
+@suite.command("run")
+def _suite_run(
+    suite: SuiteName,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Jobs side by side. Default: as many as cores allow.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each job.")] = 1,
+    results: Results = None,
+    logdir: SuiteLogs = Path("logs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the jobs, and measure how long they'd take.")
+    ] = False,
+) -> None:
+    """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
+    from rims_rl.suite.local import run_suite
+    from rims_rl.suite.plan import read_plan
+    from rims_rl.suite.results import results_folder
+
+    plan = read_plan(suite)
+    if dry_run:
+        from rims_rl.suite.estimate import print_estimate
+
+        print_estimate(plan, results_folder(plan, results), jobs, threads)
+    else:
+        run_suite(plan, results_folder(plan, results), logdir, jobs, threads)
+
+
+@suite.command("job", hidden=True)
+def _suite_job(folder: Path, results: Annotated[Path, typer.Option()], threads: Annotated[int, typer.Option()]) -> None:
+    """What `suite run` starts in a process of its own."""
+    from rims_rl.suite.job import run_job_of
+
+    run_job_of(folder, results, threads)
+
+
+@suite.command("status")
+def _suite_status(suite: SuiteName, results: Results = None, logdir: SuiteLogs = Path("logs")) -> None:
+    """Say how far each job is."""
+    from rims_rl.suite.plan import read_plan
+    from rims_rl.suite.results import results_folder
+    from rims_rl.suite.status import print_status
+
+    plan = read_plan(suite)
+    print_status(plan, results_folder(plan, results), logdir)
+
+
+@suite.command("report")
+def _suite_report(
+    suite: SuiteName,
+    results: Results = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Markdown file to write, with PNGs beside it. Default: RESULTS.md.")
+    ] = None,
+) -> None:
+    """Write the page of a suite from its results alone."""
+    from rims_rl.suite.plan import read_plan
+    from rims_rl.suite.report import report_suite
+    from rims_rl.suite.results import results_folder
+
+    plan = read_plan(suite)
+    report_suite(plan, results_folder(plan, results), out)

@@ -19,6 +19,7 @@ from rims_rl.envs.names import resolve, resolve_saved
 from rims_rl.envs.normalise import with_statistics
 from rims_rl.errors import UserError
 from rims_rl.results import provenance, write_json
+from rims_rl.statistics import summary
 
 
 def evaluate(
@@ -101,15 +102,3 @@ class _RandomActions:
 
     def predict(self, observation: Any, episode_start: np.ndarray, **_: Any) -> tuple[np.ndarray, None]:
         return np.array([self._action_space.sample() for _ in episode_start]), None
-
-
-def summary(scores: np.ndarray, resamples: int = 10_000) -> dict[str, Any]:
-    """Mean with a 95 % bootstrap interval, median, and standard deviation."""
-    draws = np.random.default_rng(0).choice(scores, (resamples, len(scores)))
-    low, high = np.percentile(draws.mean(1), [2.5, 97.5])
-    return {
-        "mean": float(scores.mean()),
-        "mean_95": [float(low), float(high)],
-        "median": float(np.median(scores)),
-        "std": float(scores.std()),
-    }

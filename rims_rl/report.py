@@ -13,8 +13,8 @@ from rich.console import Console
 
 from rims_rl.envs.names import resolve
 from rims_rl.errors import UserError
-from rims_rl.evaluate import summary
 from rims_rl.results import provenance, write_json
+from rims_rl.statistics import summary
 from rims_rl.zoo import paper_scores
 
 POINTS = 50  # of the curve
@@ -28,7 +28,9 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
     about = _read_json(run / "run.json")
     about.pop("command")  # it has paths of this machine, and all else that it says is below
     env = resolve(about["env"])
-    scores, lengths = _episodes(run / "0.monitor.csv")
+    curve = learning_curve(run)
+    if not curve:
+        raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
     evaluations = _evaluations(run / "evaluations.npz")
     others = [_read_json(path) for path in baselines]
     final = _read_json(run / "evaluation.json") if (run / "evaluation.json").exists() else None
@@ -41,7 +43,7 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
         "means with 95 % bootstrap intervals. training_seconds: wall time of the run, whatever else the machine did.",
         "run": about,
         "config": config,
-        "curve": _curve(scores, lengths),
+        "curve": curve,
         "evaluations": evaluations,
         "final": _short(final),
         "baselines": [_short(other) for other in others],
@@ -59,18 +61,15 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
     console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
 
 
-def _episodes(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    rows = [line.split(",")[:2] for line in path.read_text().splitlines()[2:]]
-    if not rows:
-        raise UserError(f"{path} has no finished episode: there is nothing to report yet")
-    table = np.array(rows, float)
-    return table[:, 0], table[:, 1]
+def learning_curve(run: Path) -> list[dict[str, float]]:
+    """Mean score of the episodes that ended in each of ``POINTS`` stretches of training, and how many these were.
 
-
-def _curve(scores: np.ndarray, lengths: np.ndarray) -> list[dict[str, float]]:
-    """An episode counts at the step at which it ended, as in Stable-Baselines3's plots."""
+    An episode counts at the step at which it ended, as in Stable-Baselines3's plots.
+    """
+    rows = [line.split(",")[:2] for line in (run / "0.monitor.csv").read_text().splitlines()[2:]]
+    scores, lengths = np.array(rows, float).reshape(-1, 2).T
     ends = np.cumsum(lengths)
-    edges = np.linspace(0, ends[-1], POINTS + 1)
+    edges = np.linspace(0, ends[-1] if len(ends) else 0, POINTS + 1)
     stretch = np.minimum(np.searchsorted(edges, ends, side="left"), POINTS) - 1
     return [
         {"steps": float(edges[i + 1]), "mean": float(scores[stretch == i].mean()), "episodes": int(sum(stretch == i))}

@@ -9,6 +9,7 @@
         evaluations.npz                 periodic evaluations, as Stable-Baselines3's EvalCallback writes them
         policy.safetensors policy.json  the policy of the last checkpoint
         best/                           the policy with the best evaluation, likewise
+        policies/<steps>/               policies on the way, likewise, with --keep-policies-every
         checkpoints/<steps>.pt          what --resume goes on from; the last two
         <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
         tensorboard/
@@ -41,6 +42,7 @@ class Arguments(BaseModel):
     game_mode: int | None = None
     difficulty: int | None = None
     observation: str | None = None
+    distractors: str | None = None
     algo: str = "ppo"
     seed: int = 0
     device: str = "auto"
@@ -50,6 +52,7 @@ class Arguments(BaseModel):
     checkpoint_freq: int = 100_000
     exact_resume: bool = False
     init_from: str | None = None
+    keep_policies_every: int = 0
 
 
 def claim(logdir: Path, algo: str, name: str) -> Path:

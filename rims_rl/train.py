@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rims_rl import zoo
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.agents.callbacks import Checkpoints, Evaluation, Logging, Monitoring, ProgressBar, Stopped
+from rims_rl.agents.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar, Stopped
 from rims_rl.agents.checkpoints import (
     discard_after,
     read_checkpoint,
@@ -47,7 +47,12 @@ LOG_INTERVALS = {"ppo": 1, "a2c": 100}  # in rollouts, as in Stable-Baselines3
 def train(arguments: Arguments, config: Path | None, overrides: list[str], logdir: Path, trust: bool = False) -> Path:
     """Train, and return the folder of the run. Ctrl-C or SIGTERM saves, says how to go on, and exits."""
     settings = zoo.load(arguments.env, arguments.algo, file=config, overrides=overrides).config
-    model, evaluation_envs = _build(arguments, settings)
+    return start(arguments, settings, logdir, trust)
+
+
+def start(arguments: Arguments, settings: zoo.TrainConfig, logdir: Path, trust: bool = False) -> Path:
+    """The same, with hyperparameters that have been read."""
+    model, evaluation_envs = build(arguments, settings)
     if arguments.init_from is not None:
         _start_from(Path(arguments.init_from), model, trust)
     run = claim(logdir, arguments.algo, _resolve(arguments).name)
@@ -69,16 +74,12 @@ def resume(run: Path, n_timesteps: int | None) -> Path:
                 f"{run} has finished its {settings.n_timesteps:,} steps; to train it longer, give -n with more than "
                 f"{steps}"
             )
-        model, evaluation_envs = _build(arguments, settings)
+        model, evaluation_envs = build(arguments, settings)
         _train(_Session(run, arguments, settings, model, evaluation_envs, state))
     return run
 
 
-def _resolve(arguments: Arguments) -> Resolved:
-    return resolve(arguments.env, **{option: getattr(arguments, option) for option in OPTIONS})
-
-
-def _build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO, VecEnv]:
+def build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO, VecEnv]:
     """The model with its environments, and the environments for evaluations."""
     torch.set_num_threads(arguments.threads)
     env, seed, threads = _resolve(arguments), arguments.seed, arguments.threads
@@ -95,6 +96,10 @@ def _build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPP
         raise UserError(str(error)) from error
     model.set_logger(Logger(None, []))
     return model, evaluation_envs
+
+
+def _resolve(arguments: Arguments) -> Resolved:
+    return resolve(arguments.env, **{option: getattr(arguments, option) for option in OPTIONS})
 
 
 def _start_from(path: Path, model: RecurrentPPO, trust: bool) -> None:
@@ -195,6 +200,7 @@ class _Session:
             arguments.exact_resume,
             state["num_timesteps"] if state else None,
         )
+        self.kept = KeptPolicies(arguments.keep_policies_every, run / "policies", self.policy_kwargs, self.about)
 
     def learn(self, console: Console) -> None:
         """From where the run stands to its end."""
@@ -215,7 +221,7 @@ class _Session:
             logging = Logging(LOG_INTERVALS[self.arguments.algo])
             model.learn(
                 self.settings.n_timesteps - model.num_timesteps,
-                CallbackList([progress, self.monitoring, self.evaluation, logging, self.checkpoints]),
+                CallbackList([progress, self.monitoring, self.evaluation, logging, self.kept, self.checkpoints]),
                 log_interval=None,  # it would count from the beginning of this process; `logging` does not
                 reset_num_timesteps=state is None,
             )

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from pydoc import locate
@@ -26,8 +27,8 @@ from rims_rl.envs.names import Resolved, resolve
 from rims_rl.errors import UserError
 
 __all__ = [
-    "A2CConfig", "Loaded", "PPOConfig", "TrainConfig", "load", "load_saved", "paper_scores", "print_config",
-    "print_configs",
+    "A2CConfig", "Loaded", "PPOConfig", "TrainConfig", "human_scores", "load", "load_saved", "paper_scores",
+    "print_config", "print_configs", "read_mapping", "wanted",
 ]  # fmt: skip
 
 
@@ -126,7 +127,12 @@ class Loaded(NamedTuple):
     sources: dict[str, str]  # key, with dots inside mappings -> "ppo.yml: atari", the user's file, or "--set"
 
 
-def load(env: str, algo: str, *, file: Path | None = None, overrides: Sequence[str] = ()) -> Loaded:
+Layer = tuple[str, dict[str, Any]]  # where it comes from, for messages, and its values
+
+
+def load(
+    env: str, algo: str, *, file: Path | None = None, overrides: Sequence[str] = (), layers: Sequence[Layer] = ()
+) -> Loaded:
     """What training ``algo`` on ``env`` uses, and where each value comes from.
 
     Args:
@@ -134,23 +140,25 @@ def load(env: str, algo: str, *, file: Path | None = None, overrides: Sequence[s
         algo: ``"ppo"`` or ``"a2c"``.
         file: a user's YAML file: keys and values, or sections like those of ``zoo_configs/``.
         overrides: ``key=value``, with the value in YAML and dots for keys of mappings: ``policy_kwargs.net_arch=[64]``.
+        layers: more of them, such as a suite has, after the file and before the overrides.
 
     Raises:
         UserError: one sentence that names the file or ``--set``, the key, the value, and what would be right.
     """
     model, resolved = _model(algo), resolve(env)
     shipped = _shipped(f"{algo}.yml")
-    layers = [(f"{algo}.yml: {name}", shipped[name]) for name in _applying(shipped, resolved)]
+    all_layers = [(f"{algo}.yml: {name}", shipped[name]) for name in _applying(shipped, resolved)]
     if file is not None:
-        layers += _user_layers(file, model, resolved)
+        all_layers += _user_layers(file, model, resolved)
+    all_layers += layers
     if overrides:
-        layers.append(("--set", _parse_overrides(overrides)))
-    return _validated(model, layers)
+        all_layers.append(("--set", _parse_overrides(overrides)))
+    return _validated(model, all_layers)
 
 
 def load_saved(file: Path, algo: str, overrides: Sequence[str] = ()) -> TrainConfig:
     """What a run's ``config.yml`` says, which holds every key, whatever the zoo says today."""
-    model, saved = _model(algo), _read_mapping(file)
+    model, saved = _model(algo), read_mapping(file)
     if missing := set(model.model_fields) - set(saved):
         raise UserError(f"{file} lacks the key {min(missing)}, so that the run cannot be resumed; add it")
     return _validated(model, [(str(file), saved), ("--set", _parse_overrides(overrides))]).config
@@ -161,6 +169,11 @@ def paper_scores() -> dict[str, dict[str, float]]:
     ``rims_error`` and ``lstm_error``."""
     table = _shipped("atari_scores.yml")
     return {game: {column: float(score) for column, score in row.items()} for game, row in table.items()}
+
+
+def human_scores() -> dict[str, dict[str, float]]:
+    """Game -> what ``random`` play and a ``human`` tester score."""
+    return dict(_shipped("atari_human.yml"))
 
 
 def print_configs() -> None:
@@ -224,7 +237,7 @@ def _read_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where} is not YAML{line}: {reason}; write it as `key: value` lines") from error
 
 
-def _read_mapping(file: Path) -> dict[str, Any]:
+def read_mapping(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -236,14 +249,15 @@ def _read_mapping(file: Path) -> dict[str, Any]:
     return data
 
 
+@cache
 def _shipped(name: str) -> dict[str, Any]:
     sections: dict[str, Any] = _read_yaml((resources.files("rims_rl.zoo_configs") / name).read_text("utf-8"), name)
     return sections
 
 
-def _user_layers(file: Path, model: type[TrainConfig], resolved: Resolved) -> list[tuple[str, dict[str, Any]]]:
+def _user_layers(file: Path, model: type[TrainConfig], resolved: Resolved) -> list[Layer]:
     """A user's file has sections if it holds only mappings and none of them is called like a key."""
-    data = _read_mapping(file)
+    data = read_mapping(file)
     if set(data) & set(model.model_fields) or not all(isinstance(value, dict) for value in data.values()):
         return [(str(file), data)]
     for name in data:
@@ -308,7 +322,7 @@ def _unflatten(flat: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _merge(layers: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
+def _merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
     """Values with dots in their keys, and where each comes from; later layers win."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -334,7 +348,7 @@ def _model(algo: str) -> type[TrainConfig]:
     return ALGORITHMS[algo]
 
 
-def _validated(model: type[TrainConfig], layers: Iterable[tuple[str, dict[str, Any]]]) -> Loaded:
+def _validated(model: type[TrainConfig], layers: Iterable[Layer]) -> Loaded:
     values, sources = _merge(layers)
     try:
         config = model.model_validate(_unflatten(values))
@@ -344,14 +358,19 @@ def _validated(model: type[TrainConfig], layers: Iterable[tuple[str, dict[str, A
         where = next(source for name, source in sources.items() if name.split(".")[0] == key)
         if detail["type"] == "extra_forbidden":
             raise UserError(f"{where}: {_unknown(key, detail['input'], model)}") from error
-        wanted = re.sub(r"^(Value error, |Input should be )", "", detail["msg"]).replace(
-            "String should have", "a word of"
-        )
         null = " or null" if type(None) in get_args(model.model_fields[key].annotation) else ""
-        raise UserError(f"{where}: {key} must be {wanted}{null}, got {detail['input']!r}") from error
+        raise UserError(f"{where}: {key} must be {wanted(detail['msg'])}{null}, got {detail['input']!r}") from error
     _check_policy_kwargs(config, sources)
     _check_sizes(config, sources)
     return Loaded(config, {key: sources[key] for key in _flatten(config.model_dump())})
+
+
+def wanted(message: str) -> str:
+    """What would be right, from what pydantic says is wrong."""
+    message = re.sub(r"^(Value error, |Input should be )", "", message)
+    for begin, ours in {"String should have": "a word of", "List should have": "a list of"}.items():
+        message = message.replace(begin, ours)
+    return message.split(" after validation")[0]
 
 
 def _unknown(key: str, value: Any, model: type[TrainConfig]) -> str:

@@ -29,7 +29,11 @@ def scores(tmp_path, *arguments, **options):
 
 def test_a_run_is_evaluated_as_it_was_trained_unless_told_otherwise(run, tmp_path):
     assert OPTIONS.items() <= yaml.safe_load((run / "Breakout/args.yml").read_text()).items()
-    assert json.loads((run / "policy.json").read_text())["env_options"] == {**OPTIONS, "observation": None}
+    assert json.loads((run / "policy.json").read_text())["env_options"] == {
+        **OPTIONS,
+        "observation": None,
+        "distractors": None,
+    }
     result = scores(tmp_path, run, 2, None, 0, 2, 1)
     assert OPTIONS.items() <= result["env"].items() and len(result["scores"]) == 2
     other = scores(tmp_path, run, 2, None, 0, 2, 1, difficulty=0)

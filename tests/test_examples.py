@@ -53,3 +53,8 @@ def test_copying_writes_its_figure(tmp_path):
 def test_the_variants_of_the_task_are_drawn(tmp_path):
     run("pickup_variants.py", "--out", tmp_path / "variants.png", cwd=tmp_path)
     assert (tmp_path / "variants.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_distractors_of_an_atari_game_are_drawn(tmp_path):
+    run("atari_distractors.py", "--out", tmp_path / "distractors.png", cwd=tmp_path)
+    assert (tmp_path / "distractors.png").read_bytes().startswith(b"\x89PNG")

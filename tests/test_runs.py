@@ -12,8 +12,9 @@ import yaml
 
 from rims_rl.agents.portable import load_policy, save_shared
 from rims_rl.errors import UserError
-from rims_rl.evaluate import evaluate, summary
+from rims_rl.evaluate import evaluate
 from rims_rl.runs import Arguments, claim, read_arguments
+from rims_rl.statistics import summary
 from rims_rl.train import train
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4"]

@@ -50,7 +50,7 @@ def test_a_typo_gets_the_closest_names(typo, words):
 
 def test_options_of_atari_games_are_kept_and_a_saved_run_gives_them_back():
     env = resolve("Breakout", backend="sb3", game_mode=4, difficulty=1)
-    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1, "observation": None}
+    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1, "observation": None, "distractors": None}
     about = {"env": "Breakout", "env_options": env.options}
     assert resolve_saved(about) == resolve_saved(about, game_mode=None) == env
     assert resolve_saved(about, game_mode=8) == env._replace(game_mode=8)

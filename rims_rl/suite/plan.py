@@ -1,0 +1,215 @@
+"""A suite is a YAML file; its plan is one job for each environment, algorithm, core and seed."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rims_rl import zoo
+from rims_rl.envs.names import OPTIONS, Resolved, resolve
+from rims_rl.envs.variants import choose_variants
+from rims_rl.errors import UserError
+from rims_rl.zoo import Count
+
+EVALUATION_SEED = 10_000  # the same episodes for every policy, and not those that a small training seed began with
+
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")]  # part of a file's name
+Values = dict[str, Any]  # hyperparameters, as in zoo_configs
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Evaluation(_Model):
+    """How each policy is played after training."""
+
+    episodes: Count
+    variants: Annotated[list[str], Field(min_length=1)] | None = None  # none: the environment it was trained on
+
+
+class Curve(_Model):
+    """How policies that are kept on the way are played, to see how success grows."""
+
+    points: Count  # at equal distances, besides the beginning
+    episodes: Count
+    variants: Annotated[list[str], Field(min_length=1)]
+
+
+class Suite(_Model):
+    """What the YAML file holds. Hyperparameters are layers over those of zoo_configs: ``overrides``, then those of the
+    algorithm, then those of the core; a core's may hold more, by the name of an algorithm."""
+
+    title: str
+    envs: Annotated[list[str], Field(min_length=1)]
+    env_options: Values = {}
+    algos: Annotated[dict[str, Values], Field(min_length=1)]
+    cores: Annotated[dict[Word, Values], Field(min_length=1)]
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    steps: Count
+    overrides: Values = {}
+    checkpoint_freq: Count = 100_000
+    exact_resume: bool = False
+    evaluation: Evaluation
+    curve: Curve | None = None
+    report: Literal["variants", "atari"]
+
+
+class Job(NamedTuple):
+    """One run of training and its evaluation."""
+
+    env: str  # as the suite names it
+    name_of_env: str
+    algo: str
+    core: str  # the suite's name for it
+    seed: int
+    checkpoint_freq: int
+    definition: dict[str, Any]  # all that changes the outcome, as plain data
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """Of its folder and of its result."""
+        return f"{self.name_of_env}_{self.algo}_{self.core}_{self.seed}_{self.hash}"
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What the seeds of one setting have in common."""
+        return self.name_of_env, self.algo, self.core
+
+
+class Plan(NamedTuple):
+    name: str
+    suite: Suite
+    jobs: list[Job]
+
+
+def shipped() -> list[str]:
+    """The names of the suites that come with rims-rl."""
+    folder = resources.files("rims_rl.zoo_configs") / "suites"
+    return sorted(path.name.removesuffix(".yml") for path in folder.iterdir() if path.name.endswith(".yml"))
+
+
+def read_plan(suite: str) -> Plan:
+    """The plan of a YAML file, or of a suite of ours by its name; a UserError names the file and the key."""
+    file = Path(suite)
+    if file.suffix not in (".yml", ".yaml"):
+        if suite not in (names := shipped()):
+            close = difflib.get_close_matches(suite, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+            raise UserError(f"there is no suite called {suite!r}; {hint} Or give a .yml file")
+        file = Path(str(resources.files("rims_rl.zoo_configs") / "suites" / f"{suite}.yml"))
+    data = zoo.read_mapping(file)
+    try:
+        checked = Suite.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{file.name}: {_explain(error)}") from error
+    return Plan(file.stem, checked, _jobs(checked, file.name))
+
+
+def print_shipped() -> None:
+    """A table of the suites that come with rims-rl."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("suite", "what", "jobs", "steps of each", title="zoo_configs/suites")
+    for name in shipped():
+        plan = read_plan(name)
+        table.add_row(name, plan.suite.title, str(len(plan.jobs)), f"{plan.suite.steps:,}")
+    Console().print(table)
+
+
+def _jobs(suite: Suite, file: str) -> list[Job]:
+    try:
+        envs = {env: resolve(env, **_checked_options(suite.env_options)) for env in suite.envs}
+        for env in envs.values():
+            _check_variants(suite, env)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    jobs = [
+        _job(suite, file, env, envs[env], algo, core, seed)
+        for seed, env, algo, core in product(suite.seeds, suite.envs, suite.algos, suite.cores)
+    ]
+    first: dict[str, Job] = {}
+    for job in jobs:
+        if (other := first.setdefault(job.hash, job)) is not job:
+            raise UserError(f"{file}: {other.name} and {job.name} are the same job; change one, or leave it out")
+    return jobs
+
+
+def _job(suite: Suite, file: str, env: str, resolved: Resolved, algo: str, core: str, seed: int) -> Job:
+    of_core = {key: value for key, value in suite.cores[core].items() if key not in zoo.ALGORITHMS}
+    layers = [
+        (f"{file}: overrides", suite.overrides),
+        (f"{file}: algos.{algo}", suite.algos[algo]),
+        (f"{file}: cores.{core}", {"core": core} | of_core),
+        (f"{file}: cores.{core}.{algo}", suite.cores[core].get(algo, {})),
+    ]
+    for where, values in layers:
+        if not isinstance(values, dict):
+            raise UserError(f"{where} must be a mapping of hyperparameters, got {values!r}")
+        if "n_timesteps" in values:
+            raise UserError(f"{where}: write steps at the top of the file instead of n_timesteps")
+    config = zoo.load(env, algo, layers=[*layers, (f"{file}: steps", {"n_timesteps": suite.steps})]).config
+    variants = suite.evaluation.variants
+    definition = {
+        "env": resolved.id,
+        # an option that is not used must not count: the next version may have more of them
+        "env_options": {key: value for key, value in resolved.options.items() if value is not None},
+        "algo": algo,
+        "seed": seed,
+        "config": config.model_dump(),
+        "games_start_again_every": suite.checkpoint_freq if suite.exact_resume else None,
+        "evaluation": {
+            "episodes": suite.evaluation.episodes,
+            "variants": None if variants is None else list(choose_variants(resolved, variants)),
+            "seed": EVALUATION_SEED,
+        },
+        "curve": suite.curve and suite.curve.model_dump(),
+    }
+    return Job(env, resolved.name, algo, core, seed, suite.checkpoint_freq, definition)
+
+
+def _checked_options(options: Values) -> Values:
+    for key in options:
+        if key not in OPTIONS:
+            close = difflib.get_close_matches(key, OPTIONS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(OPTIONS)}"
+            raise UserError(f"env_options: there is no option {key!r}; {hint}")
+    return options
+
+
+def _check_variants(suite: Suite, env: Resolved) -> None:
+    played = suite.evaluation.variants
+    if (played is None) == (suite.report == "variants"):
+        remedy = "name evaluation.variants" if played is None else "leave evaluation.variants out"
+        raise UserError(f"report: {suite.report} does not fit the evaluation; {remedy}, or choose another report")
+    names = [] if played is None else list(choose_variants(env, played))
+    if suite.curve and (missing := [name for name in suite.curve.variants if name not in names]):
+        raise UserError(f"curve.variants: {missing[0]} must be one of evaluation.variants too")
+
+
+def _explain(error: ValidationError) -> str:
+    """A sentence about the first mistake."""
+    detail = error.errors()[0]
+    *parents, key = [str(part) for part in detail["loc"] if part != "[key]"]
+    place = ".".join([*parents, key])
+    if detail["type"] == "missing":
+        return f"the key {place} is missing"
+    if detail["type"] != "extra_forbidden":
+        return f"{place} must be {zoo.wanted(detail['msg'])}, got {detail['input']!r}"
+    models: dict[str, type[BaseModel]] = {"": Suite, "evaluation": Evaluation, "curve": Curve}
+    model = models[".".join(parents)]
+    close = difflib.get_close_matches(key, model.model_fields, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(model.model_fields)}"
+    return f"there is no key {place!r}; {hint}"

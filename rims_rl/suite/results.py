@@ -1,0 +1,87 @@
+"""Where a suite keeps things: small result files, which are worth committing, and the folders of its runs.
+
+::
+
+    <results>/<job>.json                    what came out; a job whose hash is here is finished
+    <logdir>/suites/<suite>/<job>/          log.txt, job.json, and the folder of an ordinary run: <algo>/<Env>_<n>
+
+The names hold the hash of the job, so that they alone say which run belongs to it, whatever was killed when.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rims_rl.errors import UserError
+from rims_rl.runs import read_result
+from rims_rl.suite.plan import Job, Plan
+
+
+def results_folder(plan: Plan, given: Path | None) -> Path:
+    """In a checkout of rims-rl, among its published results."""
+    published = Path("docs/results")
+    return given or (published if published.is_dir() else Path("results")) / plan.name
+
+
+def job_folder(plan: Plan, job: Job, logdir: Path) -> Path:
+    return logdir / "suites" / plan.name / job.name
+
+
+def finished(results: Path) -> dict[str, Path]:
+    """The result files, by the hash at the end of their names."""
+    return {path.stem.rpartition("_")[2]: path for path in sorted(results.glob("*_*.json"))}
+
+
+def read_results(plan: Plan, results: Path) -> list[tuple[Job, dict[str, Any]]]:
+    """The jobs that are finished, in the order of the plan, and what came out."""
+    paths = finished(results)
+    return [(job, _read(paths[job.hash])) for job in plan.jobs if job.hash in paths]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}); take it from git, or remove it to run the job again") from error
+    return data
+
+
+def find_run(folder: Path) -> Path | None:
+    """The newest run of a job from which it can go on, if there is one."""
+    runs = {path.parents[1] for path in folder.glob("*/*_*/checkpoints/*.pt")}
+    return max(runs, key=lambda run: int(run.name.rpartition("_")[2]), default=None)
+
+
+class Meter:
+    """How far the run of a job is, from the lengths of its episodes, which it writes down after each rollout."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._run: Path | None = None
+        self._read = self._steps = 0
+
+    def steps(self) -> int:
+        """Of finished episodes: a little less than the run has done."""
+        run = find_run(self._folder)
+        if run is None or not (path := run / "0.monitor.csv").exists():
+            return 0
+        if run != self._run or path.stat().st_size < self._read:  # a run that goes on cuts its file first
+            self._run, self._read, self._steps = run, 0, 0
+        with path.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]
+        self._read += len(whole) + 1 if whole else 0
+        cells = (line.split(b",") for line in whole.split(b"\n") if not line.startswith((b"#", b"r")))
+        self._steps += sum(int(row[1]) for row in cells if len(row) == 3)
+        return self._steps
+
+    def trained(self) -> bool:
+        """Whether training is over."""
+        return self._run is not None and bool(read_result(self._run).get("finished"))
+
+
+def last_lines(log: Path, count: int = 8) -> str:
+    """The end of what a job has said."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ""

@@ -1,0 +1,158 @@
+"""One real job of each kind, and pages made of its result and of copies in which the scores are known."""
+
+import copy
+import functools
+import json
+
+import numpy as np
+import pytest
+import yaml
+from matplotlib.image import imread
+from rliable import metrics
+
+from rims_rl.errors import UserError
+from rims_rl.suite.job import run_job
+from rims_rl.suite.plan import EVALUATION_SEED, read_plan
+from rims_rl.suite.report import report_suite
+from rims_rl.suite.results import find_run
+from rims_rl.suite.tables import interquartile_mean, probability_of_improvement
+from rims_rl.variants import play_variants
+from rims_rl.zoo import human_scores, paper_scores
+
+TINY = {"n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1}
+SUITES = {
+    "variants": {
+        "title": "a test",
+        "envs": ["PickupKnown"],
+        "evaluation": {"episodes": 8, "variants": ["known", "novel-colour"]},
+        "curve": {"points": 2, "episodes": 4, "variants": ["novel-colour"]},
+    },
+    "atari": {"title": "a test", "envs": ["Breakout", "Pong"], "evaluation": {"episodes": 1}},
+}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """For each kind of report, a plan whose first job was really run, and the folder of that."""
+
+    @functools.cache
+    def run_first(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        suite = SUITES[kind] | {
+            "algos": {"ppo": TINY},
+            "cores": {"rims": {"num_rims": 3, "num_active": 2, "rim_size": 4}, "lstm": {"rim_size": 4}},
+            "seeds": [0, 1, 2, 3],
+            "steps": 256,
+            "report": kind,
+        }
+        (folder / "tiny.yml").write_text(yaml.safe_dump(suite, sort_keys=False))
+        plan = read_plan(str(folder / "tiny.yml"))
+        (folder / "job").mkdir()
+        run_job(plan.jobs[0], folder / "job", folder / "results", 1)
+        return plan, folder
+
+    return run_first
+
+
+def read(plan, folder):
+    return json.loads((folder / f"results/{plan.jobs[0].name}.json").read_text())
+
+
+def copies(plan, folder, results, change):
+    """Results of all jobs: the real one, changed by ``change(job, result)``; where that says False, none."""
+    results.mkdir()
+    for job in plan.jobs:
+        result = copy.deepcopy(read(plan, folder))
+        result["job"] = {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed}
+        result["definition"] = job.definition
+        if change(job, result) is not False:
+            (results / f"{job.name}.json").write_text(json.dumps(result))
+
+
+@pytest.mark.parametrize("kind", SUITES)
+def test_a_result_says_what_the_run_did(kind, first):
+    plan, folder = first(kind)
+    result, run, job = read(plan, folder), find_run(folder / "job"), plan.jobs[0]
+    assert result["hash"] == job.hash and result["definition"] == job.definition and result["steps"] == 256
+    assert result["parameters"].keys() == {"encoder", "core", "heads"} and result["seconds"]["training"] > 0
+    assert str(folder) not in json.dumps(result)
+    if plan.suite.report == "atari":
+        assert result["evaluation"]["mean"] == json.loads((run / "evaluation.json").read_text())["mean"]
+        return
+    monitor = (run / "0.monitor.csv").read_text().splitlines()
+    assert sum(point["episodes"] for point in result["curve"]) == len(monitor) - 2
+    played = play_variants(run, ["known", "novel-colour"], 8, None, EVALUATION_SEED, 8, 1)
+    assert result["evaluation"]["variants"] == json.loads(json.dumps(played["variants"]))
+    assert [point["steps"] for point in result["on_the_way"]] == [0, 128]
+    kept = play_variants(run / "policies/128", ["novel-colour"], 4, None, EVALUATION_SEED, 8, 1)
+    assert result["on_the_way"][1]["variants"]["novel-colour"]["return"] == kept["variants"]["novel-colour"]["return"]
+    run_job(job, folder / "job", folder / "results", 1)  # is finished
+    assert read(plan, folder) == result
+
+
+def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_missing(first, tmp_path):
+    plan, folder = first("variants")
+
+    def change(job, result):
+        if job.core == "lstm" and job.seed == 3:
+            return False
+        value = {"rims": 0.5, "lstm": 0.1}[job.core] + 0.1 * job.seed
+        result["evaluation"]["variants"]["novel-colour"] |= {"success": value, "drop": 0.9 - value}
+
+    copies(plan, folder, tmp_path / "tiny", change)
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "**This page is partial: 7 of 8 jobs are in.**" in page and "| ppo | lstm | 3 of 4 |" in page
+    assert "(number of seeds: rims 4, lstm 3)" in page
+    success, drop, better = (line for line in page.splitlines() if line.startswith("| novel-colour |"))
+    assert success.startswith("| novel-colour | 0.65 (0.5") and "| 0.20 (0.1" in success
+    assert drop.startswith("| novel-colour | 0.25 (") and better == "| novel-colour | 1.00 (1.00 to 1.00) * |"
+    parameters = read(plan, folder)["parameters"]
+    assert f"| all | {sum(parameters.values()):,} |" in page
+    assert imread(tmp_path / "tiny_curves.png").std() > 0.05 and "(tiny_curves.png)" in page
+    report_suite(plan, tmp_path / "tiny", tmp_path / "again.md")
+    assert (tmp_path / "again.md").read_text().replace("again_", "tiny_") == page
+
+
+def test_the_page_of_atari_has_scores_beside_the_papers_and_counts_only_games_that_are_whole(first, tmp_path):
+    plan, folder = first("atari")
+    human = human_scores()["Breakout"]
+
+    def change(job, result):
+        if job.name_of_env == "Pong":
+            result["evaluation"]["mean"] = -20.0 + job.seed
+            return job.core == "rims" or job.seed == 0
+        times = {"rims": 2, "lstm": 1}[job.core]
+        result["evaluation"]["mean"] = human["random"] + times * (human["human"] - human["random"])
+
+    copies(plan, folder, tmp_path / "tiny", change)
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "13 of 16 jobs are in" in page
+    assert "| Breakout | 59.3 (59.3 to 59.3) | 30.5 (30.5 to 30.5) | 590 | 593 |" in page
+    assert "| Pong | -18.5 (-20.0 to -17.0) | -20.0 | 20 | 20 |" in page
+    assert "over the 1 games that are there with all cores and all 4 seeds" in page
+    assert "| rims | 2.00 (2.00 to 2.00) |\n| lstm | 1.00 (1.00 to 1.00) |" in page
+    assert "| rims | 1.00 (1.00 to 1.00) |" in page and "higher mean score in 2 of 2 games" in page
+    for picture in ("tiny_curves.png", "tiny_rims_over_lstm.png"):
+        assert imread(tmp_path / picture).std() > 0.03 and f"({picture})" in page
+
+
+def test_no_results_and_damaged_ones_are_one_sentence(first, tmp_path):
+    plan, _ = first("atari")
+    with pytest.raises(UserError, match="has no result of tiny; run it first: rims-rl suite run tiny"):
+        report_suite(plan, tmp_path, None)
+    (tmp_path / f"{plan.jobs[0].name}.json").write_text("{")
+    with pytest.raises(UserError, match=r"is damaged .* remove it to run the job again"):
+        report_suite(plan, tmp_path, None)
+
+
+def test_aggregates_are_those_of_rliable():
+    a, b = np.random.default_rng(0).integers(0, 5, (2, 5, 7)).astype(float)
+    assert interquartile_mean(a)[0] == pytest.approx(metrics.aggregate_iqm(a))
+    assert probability_of_improvement(a, b)[0] == pytest.approx(metrics.probability_of_improvement(a, b))
+
+
+def test_every_game_of_the_paper_has_scores_of_random_play_and_of_a_human():
+    assert human_scores().keys() == paper_scores().keys()
+    assert all(score["human"] > score["random"] for score in human_scores().values())
