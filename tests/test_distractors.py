@@ -18,7 +18,8 @@ TINY = ["num_rims=3", "num_active=2", "rim_size=4", "n_timesteps=128", "n_envs=2
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     arguments = Arguments(env="Breakout", distractors="known", exact_resume=True, checkpoint_freq=64, eval_freq=0)
-    return train(arguments, None, [*TINY, "n_epochs=1"], tmp_path_factory.mktemp("logs"))
+    settings = [*TINY, "n_epochs=1", "learning_rate=1e-3"]  # a schedule ends at 0, and the last update would do nothing
+    return train(arguments, None, settings, tmp_path_factory.mktemp("logs"))
 
 
 def test_a_resumed_run_is_exact_with_distractors(run, tmp_path):

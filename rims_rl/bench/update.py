@@ -124,7 +124,7 @@ def encoder_update(model: Any) -> Callable[[], None]:
 
 def forward(model: Any) -> Callable[[], None]:
     """The policy on one observation of each environment."""
-    obs, n_envs = obs_as_tensor(model.env.reset(), "cpu"), model.n_envs
+    obs, n_envs = obs_as_tensor(model.env.reset(), torch.device("cpu")), model.n_envs
     core = model.policy.lstm_actor
     state = torch.zeros(core.num_layers, n_envs, core.hidden_size)
     states, starts = RNNStates((state, state), (state, state)), torch.zeros(n_envs)
@@ -137,7 +137,7 @@ def forward(model: Any) -> Callable[[], None]:
 
 
 def encoder_forward(model: Any) -> Callable[[], None]:
-    obs, policy = obs_as_tensor(model.env.reset(), "cpu"), model.policy
+    obs, policy = obs_as_tensor(model.env.reset(), torch.device("cpu")), model.policy
 
     def run() -> None:
         with torch.no_grad():

@@ -116,7 +116,7 @@ def test_the_stack_shifts_with_the_game_and_distractors_last_as_long_as_it(backe
     before, drawn = clean.reset(), dirty.reset()
     overlay, actions = dirty.overlay, np.random.default_rng(0)
     ends = lives = 0
-    for _ in range(400):
+    for _ in range(300):
         chosen = actions.integers(4, size=3)
         last, previous, light = before, drawn, overlay._light.copy()
         before, rewards, dones, infos = clean.step(chosen)
