@@ -11,7 +11,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
+from rims_rl import zoo
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
+from rims_rl.envs.minigrid import MinigridObservation
 from tests.agents.tasks import Cue
 
 LENGTH = 8
@@ -69,3 +71,19 @@ def test_cartpole_without_velocities_reaches_450():
     model.learn(150_000, callback=best)
     print(f"CartPole without velocities: {best.best_mean_reward} within {model.num_timesteps} steps")
     assert best.best_mean_reward >= 450
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_rims_learn_to_pick_up_what_the_mission_names():
+    """In a small room with two objects: who does not read the mission is right half of the time at best."""
+    config = zoo.load("PickupKnown", "ppo").config
+    room = {"targets": [("key", "red"), ("ball", "green")], "num_distractors": 1, "room_size": 5}
+    env = make_vec_env(
+        "RimsRL/Pickup-Known-v0", config.n_envs, seed=0, env_kwargs=room, wrapper_class=MinigridObservation
+    )
+    kwargs = config.algorithm_kwargs() | {"policy_kwargs": config.policy_arguments(), "seed": 0, "device": "cpu"}
+    model = RecurrentPPO(config.policy, env, **kwargs)
+    model.learn(80_000)
+    rewards, _ = evaluate_policy(model, env, n_eval_episodes=500, deterministic=False, return_episode_rewards=True)
+    assert np.mean(np.array(rewards) > 0) >= 0.9
