@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -85,6 +86,8 @@ def _play(
     """Call ``show`` before each step, print the score of each episode, and return the number of steps."""
     steps, finished, score, state, starts = 0, 0, 0.0, None, np.ones(1, bool)
     observations = envs.reset()
+    # Ctrl-C stops also what a script started in the background, where Python leaves it ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(name, total=episodes)
         try:
@@ -99,6 +102,8 @@ def _play(
                 progress.update(bar, completed=finished, description=f"{name}, {steps:,} steps, score {score:g}")
         except KeyboardInterrupt:
             pass
+        finally:
+            signal.signal(signal.SIGINT, before)
     if finished < episodes:
         console.print(f"{name}: score {score:g} so far; stopped after {steps:,} steps")
     return steps
