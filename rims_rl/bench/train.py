@@ -37,7 +37,7 @@ def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | N
     prepare = _atari if resolved.family == "atari" else _minigrid
     out = out or Path(f"docs/results/bench_train{'' if resolved.name == 'DemonAttack' else '_' + resolved.name}.json")
     with torch_threads(threads):
-        models, target, what = prepare(resolved, threads, 16 if quick else N_STEPS)
+        models, target, what = prepare(resolved, threads, 32 if quick else N_STEPS)
         timed: dict[str, Callable[[], object]] = {}
         for name, model in models.items():
             timed[f"{name}: rollout"] = _rollout(model)
