@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.envs.atari import AtariVecEnv
 from rims_rl.envs.atari_sb3 import make_sb3_atari
 from rims_rl.envs.distractors import Distractors
 from rims_rl.envs.minigrid_vec import make_minigrid
 from rims_rl.envs.names import Resolved
+from rims_rl.envs.pickup_vec import PickupVecEnv
 
 
 def make_envs(
@@ -28,7 +29,8 @@ def make_envs(
         games = _make_atari(env, n_envs, seed, threads, clip_rewards, render_mode)
         return games if env.distractors is None else Distractors(games, env.distractors, seed)
     if env.observation is not None:
-        return make_minigrid(env.id, n_envs, env.observation, seed, render_mode)
+        vec_env_cls = PickupVecEnv if env.id.startswith("RimsRL/Pickup-") else DummyVecEnv
+        return make_minigrid(env.id, n_envs, env.observation, seed, render_mode, vec_env_cls)
     # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
     env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
     return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs)

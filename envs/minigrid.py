@@ -77,7 +77,7 @@ class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
 
     def _with_arrays(self, observation: dict[str, Any]) -> dict[str, Any]:
         image = observation["image"]
-        arrays = {"image": image if self._tiles is None else self._tiles(image), "mission": self._mission}
+        arrays = {"image": image if self._tiles is None else self._tiles(image[None])[0], "mission": self._mission}
         if self._direction:
             arrays["direction"] = observation["direction"]
         if self._goal:

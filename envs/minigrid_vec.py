@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.envs.minigrid import MinigridObservation
 
 
 def make_minigrid(
-    env_id: str, num_envs: int, image: str, seed: int | None = None, render_mode: str = "rgb_array"
+    env_id: str,
+    num_envs: int,
+    image: str,
+    seed: int | None = None,
+    render_mode: str = "rgb_array",
+    vec_env_cls: type[DummyVecEnv] = DummyVecEnv,
 ) -> VecEnv:
     """``num_envs`` copies of a MiniGrid or BabyAI environment, in this process.
 
@@ -26,4 +31,5 @@ def make_minigrid(
         env_kwargs={"render_mode": render_mode},
         wrapper_class=MinigridObservation,
         wrapper_kwargs={"image": image, "direction": goal, "goal": goal},
+        vec_env_cls=vec_env_cls,
     )

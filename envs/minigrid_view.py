@@ -26,13 +26,13 @@ def symbolic_view(env: MiniGridEnv) -> np.ndarray:
     view, grid = env.agent_view_size, env.grid
     x, y = env.agent_pos
     all_cells = [*grid.grid, OUTSIDE]
-    cells = [all_cells[i] for i in _seen_cells(view, int(x), int(y), int(env.agent_dir), grid.width, grid.height)]
+    cells = [all_cells[i] for i in seen_cells(view, int(x), int(y), int(env.agent_dir), grid.width, grid.height)]
     codes = [EMPTY if cell is None else cell.encode() for cell in cells]
-    codes[_agent_cell(view)] = env.carrying.encode() if env.carrying else EMPTY
+    codes[agent_cell(view)] = env.carrying.encode() if env.carrying else EMPTY
     image = np.array(codes, np.uint8)
     if not env.see_through_walls:
         opaque = bytes([cell is not None and not cell.see_behind() for cell in cells])
-        image[_hidden(view, opaque)] = 0
+        image[hidden_cells(view, opaque)] = 0
     return image.reshape(view, view, 3)
 
 
@@ -45,19 +45,19 @@ class Tiles:
         self._tiles = np.zeros((2 * count, 3, tile_size, tile_size), np.uint8)  # second half: with the agent on top
         self._drawn = np.zeros(2 * count, bool)
 
-    def __call__(self, image: np.ndarray) -> np.ndarray:
-        """(view, view, 3) -> (3, view * tile_size, view * tile_size)."""
-        view, size = len(image), self.tile_size
-        objects, colours, states = image.reshape(-1, 3).T.astype(int)
-        if (image >= CODES).any():
-            raise ValueError(f"MiniGrid's codes must be below {CODES}, got up to {tuple(image.max((0, 1)))}")
-        index = (objects * CODES[1] + colours) * CODES[2] + states
-        index[_agent_cell(view)] += len(self._tiles) // 2
-        for cell in np.flatnonzero(~self._drawn[index]):
-            self._draw(index[cell], image.reshape(-1, 3)[cell], cell == _agent_cell(view))
-        # (x, y, channel, row, column) -> (channel, y, row, x, column): a view's first axis goes across
-        tiles = self._tiles[index].reshape(view, view, 3, size, size)
-        return tiles.transpose(2, 1, 3, 0, 4).reshape(3, view * size, view * size)
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """(batch, view, view, 3) -> (batch, 3, view * tile_size, view * tile_size)."""
+        view, size = images.shape[1], self.tile_size
+        codes = images.reshape(len(images), -1, 3)
+        if (codes >= CODES).any():
+            raise ValueError(f"MiniGrid's codes must be below {CODES}, got up to {tuple(codes.max((0, 1)))}")
+        index = codes.astype(int) @ (CODES[1] * CODES[2], CODES[2], 1)
+        index[:, agent_cell(view)] += len(self._tiles) // 2
+        for row, cell in np.argwhere(~self._drawn[index]):
+            self._draw(index[row, cell], codes[row, cell], cell == agent_cell(view))
+        # (batch, x, y, channel, row, column) -> (batch, channel, y, row, x, column): a view's first axis goes across
+        tiles = self._tiles[index].reshape(-1, view, view, 3, size, size)
+        return tiles.transpose(0, 3, 2, 4, 1, 5).reshape(-1, 3, view * size, view * size)
 
     def _draw(self, index: int, code: np.ndarray, agent: bool) -> None:
         seen = code[0] != OBJECT_TO_IDX["unseen"]
@@ -71,13 +71,13 @@ def _decode(shape: int, colour: int, state: int) -> WorldObj | None:
     return WorldObj.decode(shape, colour, state)
 
 
-def _agent_cell(view: int) -> int:
+def agent_cell(view: int) -> int:
     """In the middle of the view's last row."""
     return view // 2 * view + view - 1
 
 
 @lru_cache(100_000)
-def _seen_cells(view: int, x: int, y: int, direction: int, width: int, height: int) -> list[int]:
+def seen_cells(view: int, x: int, y: int, direction: int, width: int, height: int) -> list[int]:
     """Where in a grid's list the cells of a view are, column by column; -1 for what is outside."""
     ahead = DIR_TO_VEC[direction]
     right = np.array((-ahead[1], ahead[0]))
@@ -86,7 +86,7 @@ def _seen_cells(view: int, x: int, y: int, direction: int, width: int, height: i
 
 
 @lru_cache(100_000)
-def _hidden(view: int, opaque: bytes) -> np.ndarray:
+def hidden_cells(view: int, opaque: bytes) -> np.ndarray:
     """Which cells cannot be seen when these are opaque. A room has few patterns, so this is computed once for each."""
     grid = Grid(view, view)
     for cell, blocks in enumerate(opaque):
