@@ -115,21 +115,16 @@ def is_codes(space: spaces.Space[Any]) -> bool:
 class CodeGridEncoder(GridEncoder):
     """MiniGrid's symbolic view, (width, height, 3): one plane for each object, colour and state, then GridEncoder."""
 
-    channel: Tensor
-    code: Tensor
-
     def __init__(self, observation_space: spaces.Box, features_dim: int = 64) -> None:
         width, height, _ = observation_space.shape
         sizes = observation_space.high.max((0, 1)).astype(int) + 1
         super().__init__(spaces.Box(0, 1, (int(sizes.sum()), width, height)), features_dim)
-        # plane p is 1 where channel[p] of a cell has the code code[p]
-        planes = [(channel, code) for channel, size in enumerate(sizes) for code in range(size)]
-        self.register_buffer("channel", torch.tensor([channel for channel, _ in planes]), persistent=False)
-        self.register_buffer("code", torch.tensor([code for _, code in planes]), persistent=False)
+        self._sizes = sizes.tolist()
 
     def forward(self, observations: Tensor) -> Tensor:
-        planes = observations.index_select(-1, self.channel) == self.code
-        result: Tensor = self.network(planes.to(observations.dtype).permute(0, 3, 1, 2))
+        channels = enumerate(self._sizes)
+        planes = [observations[..., c, None] == torch.arange(size, device=observations.device) for c, size in channels]
+        result: Tensor = self.network(torch.cat(planes, -1).permute(0, 3, 1, 2).to(observations.dtype))
         return result
 
 
