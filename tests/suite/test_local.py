@@ -84,10 +84,10 @@ def outcomes(results):
     return [{key: result[key] for key in keys} for result in found]
 
 
-def kill_one_job(folder, since):
-    """When it has gone on, kill one of the jobs that this process runs."""
+def kill_one_job(folder, since, others):
+    """When it has gone on, kill one of the jobs that this process runs. ``others`` are children that it had before."""
     wait_for_progress(folder, since)
-    os.kill(children_of(os.getpid())[0], signal.SIGKILL)
+    os.kill(next(pid for pid in children_of(os.getpid()) if pid not in others), signal.SIGKILL)
 
 
 KILLED = [("the suite and its jobs",), pytest.param(("the suite alone", "Ctrl-C"), marks=pytest.mark.slow)]
@@ -117,7 +117,7 @@ def test_a_suite_that_is_killed_or_stopped_ends_like_one_that_was_not(stopped, t
         since = newest(killed)
     print_status(plan, killed / "results", killed / "logs")
     assert "2 jobs: 2 interrupted" in capsys.readouterr().out
-    killer = threading.Thread(target=kill_one_job, args=(killed, since))
+    killer = threading.Thread(target=kill_one_job, args=(killed, since, children_of(os.getpid())))
     killer.start()
     run_suite(plan, killed / "results", killed / "logs", 2, 1)
     killer.join()
