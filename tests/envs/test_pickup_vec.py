@@ -56,7 +56,7 @@ def assert_same_steps(theirs, ours, steps):
             if "episode" in info:
                 outcomes[info["outcome"]] += 1
                 assert_same_observations(info.pop("terminal_observation"), our_info.pop("terminal_observation"))
-                assert abs(info["episode"].pop("t") - our_info["episode"].pop("t")) < 60
+                assert info["episode"].pop("t") > 0 and our_info["episode"].pop("t") > 0
             assert our_info == info and all(type(our_info[key]) is type(info[key]) for key in info)
     return outcomes
 
