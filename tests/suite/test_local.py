@@ -73,8 +73,12 @@ def children_of(pid):
 
 
 def is_alive(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    """Whether a process runs: a dead one that nobody waited for does not, once all its threads have let go its files."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except OSError:  # gone
+        return False
 
 
 def outcomes(results):
