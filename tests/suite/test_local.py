@@ -73,7 +73,7 @@ def children_of(pid):
 
 
 def is_alive(pid):
-    """Whether a process runs: a dead one that nobody waited for does not, once all its threads have let go its files."""
+    """Whether a process runs. A dead one that nobody waited for does not, once its last thread has let go its files."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
