@@ -36,6 +36,7 @@ from rims_rl.evaluate import result_path
 from rims_rl.results import provenance
 
 TOLERANCE = 1e-5
+DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 State = tuple[np.ndarray, np.ndarray]
 Player = Callable[[Any, State, np.ndarray], dict[str, np.ndarray]]  # (observations, (h, c), episode starts) -> outputs
 
@@ -66,8 +67,10 @@ def export(
             checks = _write(policy, about, env, FORMATS[format], temporary, check_steps)
         worst = max(checks, key=lambda check: np.nan_to_num(check.difference, nan=np.inf))
         if not worst.difference <= TOLERANCE:  # NaN is refused, too
+            state = max(check.state for check in checks)
+            diverged = f" (its memory grew to {state:.0e}: it diverged in training)" if state > DIVERGED else ""
             raise UserError(
-                f"the exported policy does not do what the policy does: {worst.output!r} differs by "
+                f"the exported policy does not do what the policy does{diverged}: {worst.output!r} differs by "
                 f"{worst.difference:.1e}, and {TOLERANCE:.0e} is allowed; {out} was not written"
             )
         os.replace(temporary, out)
@@ -93,6 +96,7 @@ class Check(NamedTuple):
     episodes: int  # how many ended
     difference: float  # the largest
     output: str  # where it was
+    state: float  # the largest number in the policy's memory
 
 
 def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> Check:
@@ -103,7 +107,7 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
     with states that are not zero any more, and played until an episode has ended, for ten times ``steps`` at most.
     """
     torch.manual_seed(0)
-    count, episodes, differences = 0, 0, {"": 0.0}
+    count, episodes, differences, state = 0, 0, {"": 0.0}, 0.0
     zeros = torch.zeros(policy.num_layers, envs.num_envs, policy.lstm_output_dim)
     states = RNNStates((zeros, zeros), (zeros, zeros))
     for begin in (0, steps // 2):
@@ -117,11 +121,12 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
             assert expected.keys() == outputs.keys()
             for name, difference in _differences(expected, outputs).items():
                 differences[name] = np.maximum(differences.get(name, 0.0), difference)
+            state = max(state, float(np.abs(expected["next_h"]).max()))
             observations, _, starts, _ = envs.step(actions)
             count += 1
             episodes += int(starts.sum())
     output = max(differences, key=lambda name: np.nan_to_num(differences[name], nan=np.inf))
-    return Check(count, episodes, float(differences[output]), output)
+    return Check(count, episodes, float(differences[output]), output, state)
 
 
 def load_compiled(path: Path, trust: bool = False) -> Any:

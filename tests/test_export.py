@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.wrappers import FilterObservation
+from safetensors.torch import load_file, save_file
 from stable_baselines3.common.vec_env import VecNormalize
 
 from rims_rl import runtime
@@ -23,6 +24,8 @@ from rims_rl.envs.normalise import statistics_to_json
 from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate
 from rims_rl.export import FORMATS, export, load_compiled
+from rims_rl.runs import Arguments
+from rims_rl.train import train
 from tests.agents.tasks import Anything, box, image
 
 SMALL = {"num_rims": 4, "num_active": 2, "rim_size": 5}
@@ -233,6 +236,25 @@ def test_a_file_that_does_not_match_is_not_written(output, damage, cartpole, tmp
     with pytest.raises(UserError, match=rf"does not do what the policy does: '{output}' differs by .* was not written"):
         export(cartpole, "safetensors", tmp_path / "x.safetensors", check_steps=40)
     assert not list(tmp_path.iterdir())
+
+
+def test_that_a_policy_diverged_is_told(cartpole, tmp_path, monkeypatch):
+    for name in ("policy.safetensors", "policy.json"):
+        (tmp_path / name).write_bytes((cartpole / name).read_bytes())
+    weights = load_file(tmp_path / "policy.safetensors")
+    (name,) = (name for name in weights if name.endswith("comm_out"))
+    save_file(weights | {name: 100 * weights[name]}, tmp_path / "policy.safetensors")
+    monkeypatch.setattr("rims_rl.export.TOLERANCE", -1)  # nothing is good enough
+    with pytest.raises(UserError, match=r"\(its memory grew to \d+e\+\d+: it diverged in training\): '.*' differs by"):
+        export(tmp_path, "safetensors", check_steps=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_trained_agents_are_exported(algo, tmp_path):
+    """Their weights are larger than random ones, and with them rounding errors."""
+    run = train(Arguments(env="CartPole-v1", algo=algo), None, ["n_timesteps=6000"], tmp_path)
+    export(run, "onnx")
 
 
 def test_the_model_card_is_what_the_hub_expects(cartpole):
