@@ -242,6 +242,26 @@ def _enjoy(
     enjoy(run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty)
 
 
+@app.command("inspect")
+def _inspect(
+    run: Annotated[Path, typer.Argument(help="Folder of a run whose core is rims, or its folder best.")],
+    out: Annotated[Path | None, typer.Option(help="Recording to write: .npz. Default: in the run.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Page to write, too: one .html file, to open in a browser.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes; on Atari, whole games.")] = 1,
+    variant: Annotated[
+        str | None, typer.Option(help="Variant of the environment to play in, such as novel-colour.")
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    deterministic: Deterministic = None,
+    seed: Seed = 0,
+    threads: Threads = CORES,
+) -> None:
+    """Record what each RIM does while the agent plays; --html makes a page to look through it."""
+    from rims_rl.inspect.record import inspect
+
+    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads)
+
+
 @app.command("export")
 def _export(
     run: Annotated[Path, typer.Argument(help="Folder of a run, its folder best, or an exported .safetensors file.")],

@@ -6,25 +6,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import error as gym_error
 from rich.console import Console
 from rich.progress import Progress
 from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents.portable import load_policy
-from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.names import resolve_saved
 from rims_rl.envs.normalise import with_statistics
+from rims_rl.envs.watch import frame_of, make_watched, own_speed
 from rims_rl.errors import UserError
+from rims_rl.files import free_name
 from rims_rl.video import write_video
-
-ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
 
 
 def enjoy(
@@ -54,7 +51,7 @@ def enjoy(
         deterministic = env.deterministic
     if window:
         _check_window(out, fps)
-    envs = _make(env, seed, "human" if window else "rgb_array")
+    envs = make_watched(env, seed, "human" if window else "rgb_array")
     seen = with_statistics(envs, about.get("normalisation"))
     console = Console(highlight=False)
 
@@ -64,11 +61,11 @@ def enjoy(
     if window:
         play(lambda: None)
         return None
-    out = out or _free_name((run if run.is_dir() else run.parent) / "videos", env.name)
-    fps = fps or (ATARI_FPS if env.rom else envs.get_attr("metadata")[0].get("render_fps", 30))
-    height, width, _ = _frame(envs, env).shape
+    out = out or free_name((run if run.is_dir() else run.parent) / "videos", env.name, ".mp4")
+    fps = fps or own_speed(envs, env)
+    height, width, _ = frame_of(envs, env).shape
     with write_video(out, fps, width, height) as write:
-        steps = play(lambda: write(_frame(envs, env)))
+        steps = play(lambda: write(frame_of(envs, env)))
     console.print(f"{steps:,} frames, {fps:g} per second: {out}", soft_wrap=True)
     return out
 
@@ -109,26 +106,6 @@ def _play(
     return steps
 
 
-def _make(env: Resolved, seed: int, render_mode: str) -> VecEnv:
-    """One environment that can be watched, and has begun."""
-    try:
-        envs = make_envs(env, 1, seed, clip_rewards=False, render_mode=render_mode)
-        envs.reset()
-        envs.seed(seed)
-        if render_mode == "rgb_array":
-            _frame(envs, env)
-    except (gym_error.Error, TypeError) as error:  # a missing library; a class without render_mode
-        raise UserError(f"{env.id} cannot be shown: {error}") from error
-    return envs
-
-
-def _frame(envs: VecEnv, env: Resolved) -> np.ndarray:
-    frame = envs.get_images()[0] if envs.render_mode == "rgb_array" else None
-    if frame is None:
-        raise UserError(f"{env.id} cannot be shown: it has no render_mode rgb_array")
-    return frame
-
-
 def _check_window(out: Path | None, fps: float | None) -> None:
     for flag, value in (("--out", out), ("--fps", fps)):
         if value is not None:
@@ -136,7 +113,3 @@ def _check_window(out: Path | None, fps: float | None) -> None:
     screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     if not screen:
         raise UserError("--window needs a screen, and DISPLAY is not set; without --window a video is written")
-
-
-def _free_name(folder: Path, name: str) -> Path:
-    return next(path for n in count(1) if not (path := folder / f"{name}_{n}.mp4").exists())

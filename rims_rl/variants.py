@@ -47,7 +47,7 @@ def play_variants(
     played = {}
     for name, env in chosen.items():
         envs = with_statistics(make_envs(env, min(n_envs, episodes), seed, threads, False), about.get("normalisation"))
-        _check_observations(policy, envs, run, env)
+        check_observations(policy, envs, run, env)
         torch.manual_seed(seed)
         played[name] = _play(policy, env, envs, episodes, deterministic, report)
         envs.close()
@@ -72,6 +72,15 @@ def describe_run(run: Path, policy: Any, about: dict[str, Any]) -> dict[str, Any
         "parameters": sum(parameter.numel() for parameter in policy.parameters()),
         "policy_kwargs": about["policy_kwargs"],
     }
+
+
+def check_observations(policy: Any, envs: VecEnv, run: Path, env: Resolved) -> None:
+    """Refuse to play a policy where observations have another form than it was trained on."""
+    if policy.observation_space != envs.observation_space:
+        raise UserError(
+            f"{run} was trained on observations of the form {_shapes(policy.observation_space)}, and {env.name} gives "
+            f"{_shapes(envs.observation_space)}; it cannot be played in this form, only trained again"
+        )
 
 
 class _Episodes(NamedTuple):
@@ -142,14 +151,6 @@ def _describe(one: _Episodes, reference: _Episodes | None) -> dict[str, Any]:
             drop_95 = mean_difference(reference.returns, one.returns)
         result |= {"drop": drop, "drop_95": drop_95}
     return result
-
-
-def _check_observations(policy: Any, envs: VecEnv, run: Path, env: Resolved) -> None:
-    if policy.observation_space != envs.observation_space:
-        raise UserError(
-            f"{run} was trained on observations of the form {_shapes(policy.observation_space)}, and {env.name} gives "
-            f"{_shapes(envs.observation_space)}; it cannot be played in this form, only trained again"
-        )
 
 
 def _shapes(space: spaces.Space[Any]) -> str:
