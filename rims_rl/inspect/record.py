@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,8 @@ def _play(
     observations = envs.reset()
     zeros = torch.zeros(policy.num_layers, 1, policy.lstm_output_dim)
     states = RNNStates((zeros, zeros), (zeros, zeros))
+    # as in enjoy: Ctrl-C stops also what a script started in the background, where Python leaves it ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(env.name, total=episodes)
         try:
@@ -142,6 +145,8 @@ def _play(
         except KeyboardInterrupt:
             if not steps:
                 raise
+        finally:
+            signal.signal(signal.SIGINT, before)
     if finished < episodes:
         console.print(f"{env.name}: score {score:g} so far; stopped after {steps:,} steps")
     return steps
