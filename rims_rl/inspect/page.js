@@ -11,7 +11,7 @@ const episodeStarts = decode("episode_starts");
 const STEPS = frameEnds.length, RIMS = about.num_rims, ELEMENTS = about.elements.length;
 const NULL = ELEMENTS; // the last entry of each row of attention
 const ACTION_SIZE = actions.length / STEPS;
-const STRONGEST = strongestPosition();
+const FULL_COLOUR = fullColour();
 
 const state = { step: 0, rim: 0, playing: false, view: [0, STEPS], theme: null };
 const $ = (id) => document.getElementById(id);
@@ -33,10 +33,11 @@ const isActive = (step, rim) => active[step * RIMS + rim] === 1;
 const attentionTo = (step, rim, element) => attention[(step * RIMS + rim) * (ELEMENTS + 1) + element] / 65535;
 const listensTo = (step, rim, other) => communication[(step * RIMS + rim) * RIMS + other] / 65535;
 
-function strongestPosition() {
+/** What the strongest colour stands for. Not less than four times an even share, or even attention would look strong. */
+function fullColour() {
   let most = 0;
-  for (let i = 0; i < attention.length; i++) if (i % (ELEMENTS + 1) !== NULL && attention[i] > most) most = attention[i];
-  return most / 65535;
+  for (let i = 0; i < attention.length; i++) if (i % (ELEMENTS + 1) !== NULL) most = Math.max(most, attention[i] / 65535);
+  return Math.max(most, 4 / ELEMENTS);
 }
 
 function episodeAt(step) {
@@ -59,7 +60,7 @@ function actionName(step) {
 }
 
 const short = (number) => String(Number(number.toPrecision(4)));
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
 const clamp = (number, low, high) => Math.min(Math.max(number, low), high);
 
 // -------------------------------------------------------------------------------------------------------- the screen
@@ -114,7 +115,7 @@ function drawHeat() {
   for (let i = 0; i < ELEMENTS; i++) {
     const share = attentionTo(state.step, state.rim, i);
     if (share > attentionTo(state.step, state.rim, strongest)) strongest = i;
-    pixels.fillStyle = `rgba(255, 60, 200, ${0.85 * share / STRONGEST})`;
+    pixels.fillStyle = `rgba(255, 60, 200, ${0.85 * share / FULL_COLOUR})`;
     pixels.fillRect(i % grid.columns, Math.floor(i / grid.columns), 1, 1);
   }
   const [pitchY, pitchX] = [grid.pitch[0] * heat.height, grid.pitch[1] * heat.width];
@@ -171,7 +172,7 @@ function drawAttention() {
     return bar;
   }));
   const notes = [on ? "Active: it reads this." : "Not active: it reads nothing and keeps its state."];
-  if (about.grid) notes.push(`Over the game, the strongest colour is ${percent(STRONGEST)}, the most in this recording; ` +
+  if (about.grid) notes.push(`Over the game, the strongest colour would be ${percent(FULL_COLOUR)}; ` +
     "dashed: what the strongest position sees.");
   $("note").textContent = notes.join(" ");
 }

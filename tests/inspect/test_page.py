@@ -205,7 +205,7 @@ def test_attention_to_positions_is_drawn_where_it_is(opened):
     shown = heat[np.ix_(*centres)]
     dashed = np.unravel_index(attention.argmax(), (7, 7))  # its frame may run through centres of others
     far = np.abs(np.indices((7, 7)) - np.reshape(dashed, (2, 1, 1))).max(0) != 2
-    most = recorded["input_attention"][..., :-1].max()
+    most = max(recorded["input_attention"][..., :-1].max(), 4 / 49)
     np.testing.assert_allclose(shown[far], 255 * 0.85 * attention[far] / most, atol=4)
     assert heat[:10, :].max() == 0 or dashed[0] == 0, "no position is centred at the border"
 
