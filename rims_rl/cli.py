@@ -253,11 +253,18 @@ def _enjoy(
     threads: Threads = CORES,
     game_mode: Annotated[int | None, typer.Option(help="ALE's mode of an Atari game. Default: the run's.")] = None,
     difficulty: Annotated[int | None, typer.Option(help="ALE's difficulty. Default: the run's.")] = None,
+    overlay: Annotated[bool, typer.Option("--overlay", help="Draw what RIMs do beside the game.")] = False,
+    drop: Drop = None,
+    force: Force = None,
 ) -> None:
     """Watch a trained agent: a video in colour, or a window."""
     from rims_rl.enjoy import enjoy
+    from rims_rl.interventions import read_rims
 
-    enjoy(run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty)
+    rims = read_rims("--drop", drop), read_rims("--force", force)
+    enjoy(
+        run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty, overlay, *rims
+    )
 
 
 @app.command("inspect")
@@ -273,11 +280,15 @@ def _inspect(
     deterministic: Deterministic = None,
     seed: Seed = 0,
     threads: Threads = CORES,
+    drop: Drop = None,
+    force: Force = None,
 ) -> None:
     """Record what each RIM does while the agent plays; --html makes a page to look through it."""
     from rims_rl.inspect.record import inspect
+    from rims_rl.interventions import read_rims
 
-    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads)
+    rims = read_rims("--drop", drop), read_rims("--force", force)
+    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads, *rims)
 
 
 @app.command("export")

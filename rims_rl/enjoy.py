@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,10 @@ from rims_rl.envs.normalise import with_statistics
 from rims_rl.envs.watch import frame_of, make_watched, own_speed
 from rims_rl.errors import UserError
 from rims_rl.files import free_name
+from rims_rl.inspect.overlay import Overlay
+from rims_rl.inspect.play import describe
+from rims_rl.inspect.play import play as play_inside
+from rims_rl.interventions import check_rims, intervene
 from rims_rl.video import write_video
 
 
@@ -36,8 +40,13 @@ def enjoy(
     threads: int,
     game_mode: int | None = None,
     difficulty: int | None = None,
+    overlay: bool = False,
+    drop: Sequence[int] = (),
+    force: Sequence[int] = (),
 ) -> Path | None:
     """Play ``run``'s policy, and return its video: one frame for each step, the one the agent acted on.
+
+    With ``overlay``, what RIMs do is drawn beside it.
 
     Atari games are played on Stable-Baselines3's wrappers, whatever the run was trained on, because only these show
     the game in colour. As in training, a lost life resets the memory; the video goes on until the game is over.
@@ -50,7 +59,9 @@ def enjoy(
     if deterministic is None:
         deterministic = env.deterministic
     if window:
-        _check_window(out, fps)
+        _check_window(out, fps, overlay)
+    if overlay:
+        check_rims(policy, run, "--overlay shows")
     envs = make_watched(env, seed, "human" if window else "rgb_array")
     seen = with_statistics(envs, about.get("normalisation"))
     console = Console(highlight=False)
@@ -58,14 +69,30 @@ def enjoy(
     def play(show: Callable[[], Any]) -> int:
         return _play(policy, seen, env.name, episodes, max_steps, deterministic, console, show)
 
-    if window:
-        play(lambda: None)
-        return None
-    out = out or free_name((run if run.is_dir() else run.parent) / "videos", env.name, ".mp4")
-    fps = fps or own_speed(envs, env)
-    height, width, _ = frame_of(envs, env).shape
-    with write_video(out, fps, width, height) as write:
-        steps = play(lambda: write(frame_of(envs, env)))
+    with intervene(policy, run, drop, force):
+        if window:
+            play(lambda: None)
+            return None
+        out = out or free_name((run if run.is_dir() else run.parent) / "videos", env.name, ".mp4")
+        fps = fps or own_speed(envs, env)
+        frame = frame_of(envs, env)
+        if overlay:
+            draw = Overlay(describe(policy, envs, env), frame)
+            with write_video(out, fps, draw.width, draw.height) as write:
+                steps, _ = play_inside(
+                    policy,
+                    envs,
+                    about,
+                    env,
+                    episodes,
+                    max_steps,
+                    deterministic,
+                    console,
+                    lambda step: write(draw(step)),
+                )
+        else:
+            with write_video(out, fps, frame.shape[1], frame.shape[0]) as write:
+                steps = play(lambda: write(frame_of(envs, env)))
     console.print(f"{steps:,} frames, {fps:g} per second: {out}", soft_wrap=True)
     return out
 
@@ -106,7 +133,9 @@ def _play(
     return steps
 
 
-def _check_window(out: Path | None, fps: float | None) -> None:
+def _check_window(out: Path | None, fps: float | None, overlay: bool) -> None:
+    if overlay:
+        raise UserError("--overlay is drawn in videos: leave out --window or --overlay")
     for flag, value in (("--out", out), ("--fps", fps)):
         if value is not None:
             raise UserError(f"--window writes no video and shows games at their own speed: leave out {flag} {value}")

@@ -49,12 +49,15 @@ def play_by_hand(run, env, steps, seed, deterministic):
     for _ in range(steps):
         before = [torch.zeros(1, 1, 12)] * 2 if state is None else [torch.as_tensor(part) for part in state]
         row = {"frames": envs.get_images()[0], "episode_starts": starts[0]}
+        events = list(envs.env_method("objects_in_view")[0]) if env.id.startswith("RimsRL/Pickup") else []
         seen, _ = policy.obs_to_tensor(observations)
         with torch.no_grad():
             value = policy.predict_values(seen, before, torch.as_tensor(starts).float())
         with policy.core.trace() as trace:
             actions, state = policy.predict(observations, state, starts, deterministic)
         observations, rewards, starts, _ = envs.step(actions)
+        events = [rewards[0] > 0, rewards[0] < 0, *([starts[0]] if env.rom else []), *events]
+        row["events"] = np.array(events)
         inside = {name: getattr(trace, name)[0, 0] for name in ("active", "input_attention", "communication")}
         rows.append(row | inside | {"actions": actions[0], "rewards": rewards[0], "values": value[0, 0]})
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
