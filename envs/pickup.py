@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import spaces
-from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX
+from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX, OBJECT_TO_IDX
 from minigrid.core.mission import MissionSpace
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.envs.babyai.core.verifier import ObjDesc, PickupInstr
 
+from rims_rl.envs.minigrid_view import symbolic_view
 from rims_rl.envs.new_objects import SHAPES
 
 Pair = Sequence[str]  # a shape and a colour, such as ("key", "red")
@@ -133,6 +134,13 @@ class Pickup(RoomGridLevel):
             "strict": self.strict,
             "max_steps": self.max_steps,
         }
+
+    def objects_in_view(self) -> tuple[bool, bool]:
+        """Whether the agent sees the target, and whether it sees a distractor."""
+        codes = {OBJECT_TO_IDX[shape] for shape in SHAPES}
+        seen = {(shape, colour) for shape, colour, _ in symbolic_view(self).reshape(-1, 3).tolist() if shape in codes}
+        target = OBJECT_TO_IDX[self.instrs.desc.type], COLOR_TO_IDX[self.instrs.desc.color]
+        return target in seen, bool(seen - {target})
 
     def gen_mission(self) -> None:
         """Called by BabyAI when the room is there."""

@@ -71,6 +71,8 @@ Difficulty = Annotated[int | None, typer.Option(help="ALE's difficulty of an Ata
 Deterministic = Annotated[
     bool | None, typer.Option("--deterministic/--stochastic", help="Default: stochastic on Atari and MiniGrid only.")
 ]
+Drop = Annotated[str | None, typer.Option(metavar="RIMS", help="Take these RIMs out, such as 2,3.")]
+Force = Annotated[str | None, typer.Option(metavar="RIMS", help="Let these RIMs always be active, such as 0.")]
 
 
 @app.command("train")
@@ -179,17 +181,24 @@ def _evaluate(
     threads: Threads = CORES,
     out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in the run.")] = None,
     random: Annotated[bool, typer.Option("--random", help="Draw actions at random in the environment RUN.")] = False,
+    drop: Annotated[
+        str | None,
+        typer.Option(metavar="RIMS", help="Take these RIMs out, such as 2,3; each: every one in turn, and none."),
+    ] = None,
+    force: Force = None,
     backend: Backend = None,
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
     trust: Trust = False,
 ) -> None:
-    """Play a trained agent and say how well it does; with --variants, also where it was not trained."""
+    """Play a trained agent and say how well it does; also where it was not trained, or without some of its RIMs."""
+    from rims_rl.interventions import read_rims
+
     options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
     if variants is not None:
         from rims_rl.evaluate_variants import evaluate_variants
 
-        given = [key.replace("_", "-") for key in ("random", *options) if _given(context, key)]
+        given = [key.replace("_", "-") for key in ("random", "drop", "force", *options) if _given(context, key)]
         if given:
             raise UserError(f"--variants plays runs as they were trained, but for the variant; leave out --{given[0]}")
         names = [name.strip() for name in variants.split(",")]
@@ -200,7 +209,16 @@ def _evaluate(
     if len(runs) > 1:
         raise UserError(f"several runs are compared in variants, so give --variants, or leave out {runs[1]}")
     (run,) = runs
-    evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, trust, **options)
+    if random and (drop or force):
+        raise UserError("--random plays random actions: leave out --drop and --force")
+    forced = read_rims("--force", force)
+    if drop == "each":
+        from rims_rl.evaluate_drop import evaluate_each
+
+        evaluate_each(run, episodes, deterministic, seed, n_envs, threads, out, trust, forced, **options)
+        return
+    dropped = read_rims("--drop", drop)
+    evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, trust, dropped, forced, **options)
 
 
 @app.command("report")
@@ -235,11 +253,42 @@ def _enjoy(
     threads: Threads = CORES,
     game_mode: Annotated[int | None, typer.Option(help="ALE's mode of an Atari game. Default: the run's.")] = None,
     difficulty: Annotated[int | None, typer.Option(help="ALE's difficulty. Default: the run's.")] = None,
+    overlay: Annotated[bool, typer.Option("--overlay", help="Draw what RIMs do beside the game.")] = False,
+    drop: Drop = None,
+    force: Force = None,
 ) -> None:
     """Watch a trained agent: a video in colour, or a window."""
     from rims_rl.enjoy import enjoy
+    from rims_rl.interventions import read_rims
 
-    enjoy(run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty)
+    rims = read_rims("--drop", drop), read_rims("--force", force)
+    enjoy(
+        run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty, overlay, *rims
+    )
+
+
+@app.command("inspect")
+def _inspect(
+    run: Annotated[Path, typer.Argument(help="Folder of a run whose core is rims, or its folder best.")],
+    out: Annotated[Path | None, typer.Option(help="Recording to write: .npz. Default: in the run.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Page to write, too: one .html file, to open in a browser.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes; on Atari, whole games.")] = 1,
+    variant: Annotated[
+        str | None, typer.Option(help="Variant of the environment to play in, such as novel-colour.")
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    deterministic: Deterministic = None,
+    seed: Seed = 0,
+    threads: Threads = CORES,
+    drop: Drop = None,
+    force: Force = None,
+) -> None:
+    """Record what each RIM does while the agent plays; --html makes a page to look through it."""
+    from rims_rl.inspect.record import inspect
+    from rims_rl.interventions import read_rims
+
+    rims = read_rims("--drop", drop), read_rims("--force", force)
+    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads, *rims)
 
 
 @app.command("export")

@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import error as gym_error
 from rich.console import Console
 from rich.progress import Progress
 from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents.portable import load_policy
-from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.names import resolve_saved
 from rims_rl.envs.normalise import with_statistics
+from rims_rl.envs.watch import frame_of, make_watched, own_speed
 from rims_rl.errors import UserError
+from rims_rl.files import free_name
+from rims_rl.inspect.overlay import Overlay
+from rims_rl.inspect.play import describe
+from rims_rl.inspect.play import play as play_inside
+from rims_rl.interventions import check_rims, intervene
 from rims_rl.video import write_video
-
-ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
 
 
 def enjoy(
@@ -39,8 +40,13 @@ def enjoy(
     threads: int,
     game_mode: int | None = None,
     difficulty: int | None = None,
+    overlay: bool = False,
+    drop: Sequence[int] = (),
+    force: Sequence[int] = (),
 ) -> Path | None:
     """Play ``run``'s policy, and return its video: one frame for each step, the one the agent acted on.
+
+    With ``overlay``, what RIMs do is drawn beside it.
 
     Atari games are played on Stable-Baselines3's wrappers, whatever the run was trained on, because only these show
     the game in colour. As in training, a lost life resets the memory; the video goes on until the game is over.
@@ -53,22 +59,40 @@ def enjoy(
     if deterministic is None:
         deterministic = env.deterministic
     if window:
-        _check_window(out, fps)
-    envs = _make(env, seed, "human" if window else "rgb_array")
+        _check_window(out, fps, overlay)
+    if overlay:
+        check_rims(policy, run, "--overlay shows")
+    envs = make_watched(env, seed, "human" if window else "rgb_array")
     seen = with_statistics(envs, about.get("normalisation"))
     console = Console(highlight=False)
 
     def play(show: Callable[[], Any]) -> int:
         return _play(policy, seen, env.name, episodes, max_steps, deterministic, console, show)
 
-    if window:
-        play(lambda: None)
-        return None
-    out = out or _free_name((run if run.is_dir() else run.parent) / "videos", env.name)
-    fps = fps or (ATARI_FPS if env.rom else envs.get_attr("metadata")[0].get("render_fps", 30))
-    height, width, _ = _frame(envs, env).shape
-    with write_video(out, fps, width, height) as write:
-        steps = play(lambda: write(_frame(envs, env)))
+    with intervene(policy, run, drop, force):
+        if window:
+            play(lambda: None)
+            return None
+        out = out or free_name((run if run.is_dir() else run.parent) / "videos", env.name, ".mp4")
+        fps = fps or own_speed(envs, env)
+        frame = frame_of(envs, env)
+        if overlay:
+            draw = Overlay(describe(policy, envs, env), frame)
+            with write_video(out, fps, draw.width, draw.height) as write:
+                steps, _ = play_inside(
+                    policy,
+                    envs,
+                    about,
+                    env,
+                    episodes,
+                    max_steps,
+                    deterministic,
+                    console,
+                    lambda step: write(draw(step)),
+                )
+        else:
+            with write_video(out, fps, frame.shape[1], frame.shape[0]) as write:
+                steps = play(lambda: write(frame_of(envs, env)))
     console.print(f"{steps:,} frames, {fps:g} per second: {out}", soft_wrap=True)
     return out
 
@@ -109,34 +133,12 @@ def _play(
     return steps
 
 
-def _make(env: Resolved, seed: int, render_mode: str) -> VecEnv:
-    """One environment that can be watched, and has begun."""
-    try:
-        envs = make_envs(env, 1, seed, clip_rewards=False, render_mode=render_mode)
-        envs.reset()
-        envs.seed(seed)
-        if render_mode == "rgb_array":
-            _frame(envs, env)
-    except (gym_error.Error, TypeError) as error:  # a missing library; a class without render_mode
-        raise UserError(f"{env.id} cannot be shown: {error}") from error
-    return envs
-
-
-def _frame(envs: VecEnv, env: Resolved) -> np.ndarray:
-    frame = envs.get_images()[0] if envs.render_mode == "rgb_array" else None
-    if frame is None:
-        raise UserError(f"{env.id} cannot be shown: it has no render_mode rgb_array")
-    return frame
-
-
-def _check_window(out: Path | None, fps: float | None) -> None:
+def _check_window(out: Path | None, fps: float | None, overlay: bool) -> None:
+    if overlay:
+        raise UserError("--overlay is drawn in videos: leave out --window or --overlay")
     for flag, value in (("--out", out), ("--fps", fps)):
         if value is not None:
             raise UserError(f"--window writes no video and shows games at their own speed: leave out {flag} {value}")
     screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     if not screen:
         raise UserError("--window needs a screen, and DISPLAY is not set; without --window a video is written")
-
-
-def _free_name(folder: Path, name: str) -> Path:
-    return next(path for n in count(1) if not (path := folder / f"{name}_{n}.mp4").exists())

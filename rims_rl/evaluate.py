@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve, resolve_saved
 from rims_rl.envs.normalise import with_statistics
 from rims_rl.errors import UserError
+from rims_rl.interventions import describe_interventions, intervene
 from rims_rl.results import provenance, write_json
 from rims_rl.statistics import summary
 
@@ -32,12 +34,14 @@ def evaluate(
     out: Path | None,
     random: bool = False,
     trust: bool = False,
+    drop: Sequence[int] = (),
+    force: Sequence[int] = (),
     **env_options: Any,
 ) -> None:
     """Play ``run``'s policy, print mean, median and interval, and write them as JSON.
 
-    With ``random``, ``run`` is the name of an environment, in which actions are drawn at random. ``env_options``, see
-    :func:`resolve`, are the run's unless they are given.
+    With ``random``, ``run`` is the name of an environment, in which actions are drawn at random. The RIMs ``drop`` are
+    taken out, ``force`` are always active. ``env_options``, see :func:`resolve`, are the run's unless they are given.
     """
     started = time.time()
     torch.set_num_threads(threads)
@@ -56,7 +60,7 @@ def evaluate(
     envs = with_statistics(envs, normalisation)
     if random:
         policy = _RandomActions(envs.action_space, seed)
-    with Progress(transient=True) as progress:
+    with Progress(transient=True) as progress, intervene(policy, run, drop, force):
         bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
 
         def report(local: dict[str, Any], _: Any) -> None:
@@ -72,25 +76,31 @@ def evaluate(
         "episodes": episodes,
         "deterministic": deterministic,
         "seed": seed,
+        "drop": list(drop),
+        "force": list(force),
         **summary(np.array(scores)),
         "scores": scores,
         "lengths": lengths,
         **provenance(started),
     }
-    out = out or (Path(f"{env.name}_random.json") if random else result_path(run))
+    out = out or (Path(f"{env.name}_random.json") if random else result_path(run, drop, force))
     write_json(out, result)
     low, high = result["mean_95"]
     actions = "random" if random else "most likely" if deterministic else "sampled"
     Console(highlight=False).print(
         f"{env.name}: mean {result['mean']:.1f} (95 % interval {low:.1f} to {high:.1f}), "
         f"median {result['median']:.1f}, over {episodes} episodes, "
-        f"{actions} actions\nwritten to {out}"
+        f"{actions} actions{describe_interventions(drop, force)}\nwritten to {out}"
     )
 
 
-def result_path(run: Path) -> Path:
+def result_path(run: Path, drop: Sequence[int] = (), force: Sequence[int] = ()) -> Path:
     """Where the result goes by default: into the folder of the run, or beside the file of a policy."""
-    return run / "evaluation.json" if run.is_dir() else run.with_suffix(".evaluation.json")
+    changes = "".join(
+        f"_{word}_{'_'.join(map(str, rims))}" for word, rims in (("drop", drop), ("force", force)) if rims
+    )
+    name = f"evaluation{changes}.json"
+    return run / name if run.is_dir() else run.with_suffix(f".{name}")
 
 
 class _RandomActions:

@@ -67,14 +67,14 @@ def evaluate_variants(
     console = Console(highlight=False)
     console.width = max(console.width, 110)  # a table that is folded cannot be read
     if len(runs) == 1:
-        notes, title = data["notes"], f"{env.name}, one run, {episodes} episodes each"
+        notes, title = data["notes"], f"{env.name}, {data['core']}, one run, {episodes} episodes each"
         _print_one(data, console)
-        _draw({data["core"]: _cells(data)}, _metric(data), title, out)
+        draw_bars({data["core"]: _cells(data)}, _metric(data), title, out)
     else:
         comparison = data["comparison"]
         notes, title = comparison["notes"], f"{env.name}, {episodes} episodes each"
         _print_comparison(comparison, results[0]["reference"], console)
-        _draw(_cells_of_groups(comparison), f"{comparison['metric']}, interquartile mean", title, out)
+        draw_bars(_cells_of_groups(comparison), f"{comparison['metric']}, interquartile mean", title, out)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
@@ -113,9 +113,9 @@ def _print_one(result: dict[str, Any], console: Console) -> None:
     for column in columns:
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, played in result["variants"].items():
-        row = [name, _text(*_cells(result)[name]), _text(played["drop"], played["drop_95"])]
+        row = [name, with_interval(*_cells(result)[name]), with_interval(played["drop"], played["drop_95"])]
         if metric == "success":
-            row += [_text(played[key]) for key in ("wrong_pick", "time_out", "return")]
+            row += [with_interval(played[key]) for key in ("wrong_pick", "time_out", "return")]
         else:
             row.append(str(played["episodes"]))
         table.add_row(*row)
@@ -130,7 +130,7 @@ def _print_comparison(comparison: dict[str, Any], reference: str, console: Conso
         table.add_column(f"{label}, {len(group['seeds'])} seeds", justify="right")
     for name in next(iter(groups.values()))["variants"]:
         row = [group["variants"][name] for group in groups.values()]
-        table.add_row(name, *(_text(one["iqm"], one["iqm_95"]) for one in row))
+        table.add_row(name, *(with_interval(one["iqm"], one["iqm_95"]) for one in row))
     console.print(table)
     if not comparison["improvement"]:
         return
@@ -140,12 +140,14 @@ def _print_comparison(comparison: dict[str, Any], reference: str, console: Conso
     for pair in comparison["improvement"]:
         row = [pair["variants"][name] for name in shown]
         table.add_row(
-            f"{pair['of']} over {pair['over']}", *(_text(one["probability"], one["probability_95"]) for one in row)
+            f"{pair['of']} over {pair['over']}",
+            *(with_interval(one["probability"], one["probability_95"]) for one in row),
         )
     console.print(table)
 
 
-def _text(value: float | None, interval: Sequence[float] | None = None) -> str:
+def with_interval(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """A cell of a table."""
     if value is None:
         return "-"
     digits = 2 if abs(value) < 10 else 1
@@ -153,8 +155,8 @@ def _text(value: float | None, interval: Sequence[float] | None = None) -> str:
     return text if interval is None else f"{text} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
-def _draw(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: Path) -> None:
-    """Variants from left to right, each with one bar for each group."""
+def draw_bars(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: Path) -> None:
+    """Names from left to right, each with one bar for each group; ``out`` with the ending ``.png``."""
     names = list(next(iter(groups.values())))
     figure = Figure(figsize=(2 + max(4.0, 0.3 * len(names) * (len(groups) + 1)), 4.5), layout="constrained")
     axes = figure.subplots()
@@ -171,6 +173,7 @@ def _draw(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: Path
     if metric.startswith("success"):
         axes.set_ylim(0, 1)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
+    if len(groups) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
     with replacing(out.with_suffix(".png")) as temporary:
         figure.savefig(temporary, dpi=110, format="png")

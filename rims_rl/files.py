@@ -1,10 +1,11 @@
-"""Files that are never half-written, and files that grow."""
+"""Files that are never half-written, files that grow, and names that are free."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 
@@ -26,3 +27,8 @@ def cut(path: Path, size: int) -> None:
     """Keep the first ``size`` bytes of a file, which may also be shorter or not there."""
     if path.exists() and path.stat().st_size > size:
         os.truncate(path, size)
+
+
+def free_name(folder: Path, name: str, suffix: str) -> Path:
+    """The first of ``name_1``, ``name_2``, ... that is not in ``folder`` yet."""
+    return next(path for n in count(1) if not (path := folder / f"{name}_{n}{suffix}").exists())

@@ -44,12 +44,13 @@ def play_variants(
     if deterministic is None:
         deterministic = trained.deterministic
     reference = next(name for name, env in variants_of(trained).items() if env == trained)
-    played = {}
+    settings, played = {}, {}
     for name, env in chosen.items():
         envs = with_statistics(make_envs(env, min(n_envs, episodes), seed, threads, False), about.get("normalisation"))
-        _check_observations(policy, envs, run, env)
+        check_observations(policy, envs, run, env)
         torch.manual_seed(seed)
-        played[name] = _play(policy, env, envs, episodes, deterministic, report)
+        played[name] = play_episodes(policy, envs, episodes, deterministic, report)
+        settings[name] = settings_of(env, envs)  # known after a reset
         envs.close()
     return {
         **describe_run(run, policy, about),
@@ -57,7 +58,10 @@ def play_variants(
         "deterministic": deterministic,
         "evaluation_seed": seed,
         "n_envs": min(n_envs, episodes),
-        "variants": {name: _describe(one, played.get(reference)) for name, one in played.items()},
+        "variants": {
+            name: {"env": settings[name], **describe_episodes(one, played.get(reference))}
+            for name, one in played.items()
+        },
         "notes": _notes(trained, chosen),
     }
 
@@ -74,19 +78,27 @@ def describe_run(run: Path, policy: Any, about: dict[str, Any]) -> dict[str, Any
     }
 
 
-class _Episodes(NamedTuple):
-    """What came out of the episodes of one variant."""
+def check_observations(policy: Any, envs: VecEnv, run: Path, env: Resolved) -> None:
+    """Refuse to play a policy where observations have another form than it was trained on."""
+    if policy.observation_space != envs.observation_space:
+        raise UserError(
+            f"{run} was trained on observations of the form {_shapes(policy.observation_space)}, and {env.name} gives "
+            f"{_shapes(envs.observation_space)}; it cannot be played in this form, only trained again"
+        )
 
-    settings: dict[str, Any]
+
+class Episodes(NamedTuple):
+    """What came out of some episodes."""
+
     returns: np.ndarray
     lengths: np.ndarray
     successes: list[bool]  # empty where an environment knows no success
     outcomes: list[str]  # likewise
 
 
-def _play(
-    policy: Any, env: Resolved, envs: VecEnv, episodes: int, deterministic: bool, report: Callable[[], None] | None
-) -> _Episodes:
+def play_episodes(
+    policy: Any, envs: VecEnv, episodes: int, deterministic: bool, report: Callable[[], None] | None
+) -> Episodes:
     """Exactly ``episodes``, as many in each environment, so that short ones do not count more than long ones."""
     ends: list[dict[str, Any]] = []
 
@@ -100,8 +112,7 @@ def _play(
         policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
     )
     assert len(ends) == episodes
-    return _Episodes(
-        settings_of(env, envs),
+    return Episodes(
         np.array(returns),
         np.array(lengths),
         [bool(end["is_success"]) for end in ends if "is_success" in end],
@@ -109,12 +120,11 @@ def _play(
     )
 
 
-def _describe(one: _Episodes, reference: _Episodes | None) -> dict[str, Any]:
+def describe_episodes(one: Episodes, reference: Episodes | None) -> dict[str, Any]:
     """Rates, means and intervals. The drop is in success, or in return where there is no success."""
     episodes, successes = len(one.returns), sum(one.successes)
     returns = summary(one.returns)
     result = {
-        "env": one.settings,
         "episodes": episodes,
         "success": None,
         "success_95": None,
@@ -142,14 +152,6 @@ def _describe(one: _Episodes, reference: _Episodes | None) -> dict[str, Any]:
             drop_95 = mean_difference(reference.returns, one.returns)
         result |= {"drop": drop, "drop_95": drop_95}
     return result
-
-
-def _check_observations(policy: Any, envs: VecEnv, run: Path, env: Resolved) -> None:
-    if policy.observation_space != envs.observation_space:
-        raise UserError(
-            f"{run} was trained on observations of the form {_shapes(policy.observation_space)}, and {env.name} gives "
-            f"{_shapes(envs.observation_space)}; it cannot be played in this form, only trained again"
-        )
 
 
 def _shapes(space: spaces.Space[Any]) -> str:

@@ -19,7 +19,11 @@ from rims_rl.enjoy import enjoy
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 from rims_rl.errors import UserError
+from rims_rl.inspect.colours import rim_colours
+from rims_rl.inspect.overlay import CELL, LABEL, MARGIN, PANEL, STEPS
+from rims_rl.inspect.record import inspect
 from rims_rl.video import write_video
+from tests.inspect.runs import save_untrained as save_run
 
 
 def save_untrained(folder, policy, name, **about):
@@ -74,6 +78,29 @@ def test_a_gif_has_the_exact_colours_and_the_same_seed_gives_the_same_one(breako
     np.testing.assert_array_equal(frames[0], env.get_images()[0])
 
 
+@pytest.mark.parametrize(("name", "kwargs"), [("Breakout", {"input": "spatial"}), ("PickupKnown", {})])
+def test_an_overlay_shows_the_game_and_which_rims_are_active(name, kwargs, tmp_path):
+    run = save_run(tmp_path, name, **kwargs)
+    frames, _ = decode(show(run, tmp_path / "x.mp4", 100, max_steps=30, overlay=True, drop=[1]))
+    out = inspect(run, tmp_path / "x.npz", None, 100, None, 30, None, 0, 1, drop=[1])
+    with np.load(out) as recorded:
+        active, starts = recorded["active"], recorded["episode_starts"]
+    assert len(frames) == 30 and frames.shape[1] % 2 == frames.shape[2] % 2 == 0
+    left = frames.shape[2] - PANEL + MARGIN + LABEL
+    top, row = 66 if name == "Breakout" else 92, 28
+    for step in range(1, 30):
+        now = slice(left + (STEPS - 1) * CELL + 1, left + STEPS * CELL - 1)
+        for k in range(3):
+            pixels = frames[step, top + k * row + 4 : top + (k + 1) * row - 4, now].mean((0, 1))
+            expected = np.multiply(rim_colours(3)[k], 255) if active[step, k] else (42, 46, 51)
+            if not starts[step]:  # a line is there
+                np.testing.assert_allclose(pixels, expected, atol=25)
+    assert active[:, [0, 2]].any(0).all() and not active[:, 1].any()
+    game = frames[0, :, : frames.shape[2] - PANEL]
+    assert game.std() > 10, "the game is beside it"
+    assert decode(show(run, tmp_path / "x.gif", max_steps=3, overlay=True))[0].shape == (3, *frames.shape[1:])
+
+
 def test_other_difficulties_look_different(breakout, tmp_path):
     files = [show(breakout, tmp_path / f"{n}.gif", max_steps=2, difficulty=n) for n in (0, 1)]
     assert files[0].read_bytes() != files[1].read_bytes()
@@ -115,6 +142,12 @@ def test_what_cannot_be_shown_is_one_sentence(breakout, cartpole, tmp_path, monk
         (breakout, {"out": tmp_path / "file/x.mp4"}, "file cannot be made"),
         (cartpole, {"game_mode": 1}, "--game-mode 1 is for Atari games"),
         (tmp_path / "nowhere", {}, r"has no policy\.json"),
+        (breakout, {"window": True, "overlay": True}, "leave out --window or --overlay"),
+        (
+            save_run(tmp_path / "lstm", "CartPole-v1", core="lstm"),
+            {"overlay": True},
+            "--overlay shows RIMs, and .*lstm",
+        ),
     ):
         with pytest.raises(UserError, match=words):
             show(run, **options)

@@ -198,3 +198,17 @@ def test_gym_finds_them_by_module_without_torch():
     )
     result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_it_tells_whether_the_target_and_a_distractor_are_in_view():
+    env, told = make(), set()
+    for seed in range(40):
+        env.reset(seed=seed)
+        target, distractors = objects(env)
+        there = [cell for cell in env.grid.grid if cell is not None and cell.type != "wall"]
+        seen = [
+            (cell.type, cell.color) for cell in there if env.in_view(*cell.cur_pos)
+        ]  # Minigrid's; nothing is hidden
+        told.add(env.objects_in_view())
+        assert env.objects_in_view() == (target in seen, any(pair in seen for pair in distractors))
+    assert len(told) == 4

@@ -1,0 +1,39 @@
+"""One environment that a person can watch."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import error as gym_error
+from stable_baselines3.common.vec_env import VecEnv
+
+from rims_rl.envs.make import make_envs
+from rims_rl.envs.names import Resolved
+from rims_rl.errors import UserError
+
+ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
+
+
+def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array") -> VecEnv:
+    """One ``env`` that can be shown, and has begun. Only Stable-Baselines3's wrappers show Atari games in colour."""
+    try:
+        envs = make_envs(env, 1, seed, clip_rewards=False, render_mode=render_mode)
+        envs.reset()
+        envs.seed(seed)
+        if render_mode == "rgb_array":
+            frame_of(envs, env)
+    except (gym_error.Error, TypeError) as error:  # a missing library; a class without render_mode
+        raise UserError(f"{env.id} cannot be shown: {error}") from error
+    return envs
+
+
+def frame_of(envs: VecEnv, env: Resolved) -> np.ndarray:
+    """The picture of this moment: (height, width, 3) bytes."""
+    frame = envs.get_images()[0] if envs.render_mode == "rgb_array" else None
+    if frame is None:
+        raise UserError(f"{env.id} cannot be shown: it has no render_mode rgb_array")
+    return frame
+
+
+def own_speed(envs: VecEnv, env: Resolved) -> float:
+    """Steps per second, as fast as the game itself is."""
+    return ATARI_FPS if env.rom else envs.get_attr("metadata")[0].get("render_fps", 30)

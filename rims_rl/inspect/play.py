@@ -1,0 +1,167 @@
+"""One game, step by step, with all that there is to see: what ``inspect`` records and ``enjoy --overlay`` draws."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rich.console import Console
+from rich.progress import Progress
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.vec_env import VecEnv
+from torch import nn
+
+from rims_rl.agents.encoders import DictEncoder, SpatialEncoder
+from rims_rl.agents.policies import MlpRimsPolicy
+from rims_rl.envs.names import Resolved
+from rims_rl.envs.normalise import with_statistics
+from rims_rl.envs.watch import frame_of
+
+
+class Step(NamedTuple):
+    """What the agent saw and did, and what came of it. docs/inspect.md says more of each."""
+
+    frame: np.ndarray  # (height, width, 3) bytes
+    actions: Any
+    rewards: np.float32
+    values: np.float32
+    active: np.ndarray  # (K)
+    input_attention: np.ndarray  # (K, N + 1)
+    communication: np.ndarray  # (K, K)
+    events: np.ndarray  # (E)
+    episode_starts: np.bool_
+    mission: str | None
+
+
+def play(
+    policy: Any,
+    watched: VecEnv,
+    saved: dict[str, Any],
+    env: Resolved,
+    episodes: int,
+    max_steps: int | None,
+    deterministic: bool,
+    console: Console,
+    add: Callable[[Step], Any],
+) -> tuple[int, list[dict[str, Any]]]:
+    """Call ``add`` with every step. Returns how many there were, and what came of each episode."""
+    envs = with_statistics(watched, saved.get("normalisation"))
+    steps, finished, score, starts, told = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
+    observations = envs.reset()
+    zeros = torch.zeros(policy.num_layers, 1, policy.lstm_output_dim)
+    states = RNNStates((zeros, zeros), (zeros, zeros))
+    # Ctrl-C stops also what a script started in the background, where Python leaves it ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task(env.name, total=episodes)
+        try:
+            while finished < episodes and steps != max_steps:
+                if len(told) == finished:
+                    told.append(_begin(envs, env, steps))
+                seen, _ = policy.obs_to_tensor(observations)
+                frame, view = _picture(watched, env, policy, seen), _in_view(envs, env)
+                with torch.no_grad(), policy.core.trace() as trace:
+                    actions, values, _, states = policy.forward(
+                        seen, states, torch.as_tensor(starts, dtype=torch.float32), deterministic
+                    )
+                acted = actions.numpy()
+                if isinstance(policy.action_space, spaces.Box):
+                    acted = np.clip(acted, policy.action_space.low, policy.action_space.high)
+                observations, rewards, ends, infos = envs.step(acted)
+                reward = np.float32(rewards[0])
+                # of the layer that reads the observation
+                active, attention, communication = (part.numpy()[0, 0] for part in trace.layers[0])
+                events = np.array([reward > 0, reward < 0, *([ends[0]] if env.rom else []), *view])
+                value, mission = values.numpy()[0, 0], told[-1]["mission"]
+                add(Step(frame, acted[0], reward, value, active, attention, communication, events, starts[0], mission))
+                steps, score, starts = steps + 1, score + float(reward), ends
+                if "episode" in infos[0]:
+                    episode, finished, score = infos[0]["episode"], finished + 1, 0.0
+                    told[-1] |= {"score": float(episode["r"]), "steps": int(episode["l"])}
+                    console.print(f"{env.name}: score {episode['r']:g} after {episode['l']:,} steps")
+                progress.update(bar, completed=finished, description=f"{env.name}, {steps:,} steps, score {score:g}")
+        except KeyboardInterrupt:
+            if not steps:
+                raise
+        finally:
+            signal.signal(signal.SIGINT, before)
+    if finished < episodes:
+        console.print(f"{env.name}: score {score:g} so far; stopped after {steps:,} steps")
+    return steps, told
+
+
+def describe(policy: MlpRimsPolicy, envs: VecEnv, env: Resolved) -> dict[str, Any]:
+    """What the numbers of each step are about."""
+    return {
+        "num_rims": policy.num_rims,
+        "num_active": policy.num_active,
+        **_elements(policy),
+        "action_names": _action_names(envs, env),
+        "events": ["reward", "penalty", *(["life lost"] if env.rom else []), *(IN_VIEW if _is_pickup(env) else [])],
+    }
+
+
+IN_VIEW = ("target in view", "distractor in view")
+
+
+def _is_pickup(env: Resolved) -> bool:
+    return env.id.startswith("RimsRL/Pickup-")
+
+
+def _in_view(envs: VecEnv, env: Resolved) -> list[bool]:
+    """Of a pick-up task: whether the agent now sees the target, and whether it sees a distractor."""
+    return list(envs.env_method("objects_in_view")[0]) if _is_pickup(env) else []
+
+
+def _begin(envs: VecEnv, env: Resolved, step: int) -> dict[str, Any]:
+    """What is known of an episode when it begins at ``step``."""
+    mission = envs.get_attr("unwrapped")[0].mission if env.observation else None
+    return {"first_step": step, "mission": mission, "score": None, "steps": None}
+
+
+def _picture(watched: VecEnv, env: Resolved, policy: MlpRimsPolicy, seen: Any) -> np.ndarray:
+    """What a person looks at. Attention to positions is drawn over it, so these must be positions of this picture:
+    Atari's frames show what the agent sees, but elsewhere only the observation itself surely does."""
+    if env.rom is None and isinstance(policy.pi_features_extractor, SpatialEncoder):
+        channels = seen[0].numpy()
+        return (channels if len(channels) == 3 else channels[-1:].repeat(3, 0)).transpose(1, 2, 0)
+    return frame_of(watched, env).copy()  # some environments draw the next one into the same array
+
+
+def _elements(policy: MlpRimsPolicy) -> dict[str, Any]:
+    """What RIMs attend to: names of the elements without null and, for positions, where they are in the picture."""
+    encoder = policy.pi_features_extractor
+    if isinstance(encoder, DictEncoder):
+        return {"elements": list(encoder.encoders), "grid": None}
+    if not isinstance(encoder, SpatialEncoder):
+        return {"elements": ["observation"], "grid": None}
+    grid = _grid(policy, encoder)
+    return {"elements": [f"{y},{x}" for y in range(grid["rows"]) for x in range(grid["columns"])], "grid": grid}
+
+
+def _grid(policy: MlpRimsPolicy, encoder: SpatialEncoder) -> dict[str, Any]:
+    """Position (y, x) of the feature map sees the part of the picture that begins at ``pitch`` times (y, x) and is
+    ``field`` large, both as shares of its (height, width)."""
+    pitch = field = 1
+    for layer in encoder.cnn:
+        if isinstance(layer, nn.Conv2d):
+            field += (layer.kernel_size[0] - 1) * pitch
+            pitch *= layer.stride[0]
+    _, *sizes = policy.observation_space.shape or ()
+    rows, columns = ((size - field) // pitch + 1 for size in sizes)
+    assert rows * columns == encoder.num_elements
+    shares = {"pitch": [pitch / size for size in sizes], "field": [field / size for size in sizes]}
+    return {"rows": rows, "columns": columns, **shares}
+
+
+def _action_names(envs: VecEnv, env: Resolved) -> list[str] | None:
+    game = envs.get_attr("unwrapped")[0]
+    if env.rom:
+        return list(game.get_action_meanings())
+    if env.observation:
+        return [action.name for action in game.actions][: int(game.action_space.n)]
+    return None
