@@ -108,6 +108,17 @@ def _train(
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Start with its weights: a run's folder or a .safetensors file.")
     ] = None,
+    carry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS",
+            help="What to take over from there, such as encoder=finetune,core=freeze,rims=0,2. Default: everything.",
+        ),
+    ] = None,
+    column: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="A frozen column of a progressive network; may be given several times."),
+    ] = None,
     keep_policies_every: Annotated[
         int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
     ] = 0,
@@ -128,6 +139,10 @@ def _train(
         return
     if env is None:
         raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
+    if carry is not None and init_from is None:
+        raise UserError(f"--carry {carry} says what to take over, and --init-from RUN from where; give that too")
+    if column and init_from is not None:
+        raise UserError("--column and --init-from are two ways to use what was learned; give one of them")
     flags = {"core": core, "n_timesteps": n_timesteps, "n_envs": n_envs}
     overrides = (set_ or []) + [f"{key}={value}" for key, value in flags.items() if value is not None]
     arguments = Arguments(
@@ -146,6 +161,8 @@ def _train(
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
         init_from=None if init_from is None else str(init_from),
+        carry=carry,
+        columns=[str(run) for run in column or []],
         keep_policies_every=keep_policies_every,
     )
     train.train(arguments, config, overrides, logdir, trust)
