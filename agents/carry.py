@@ -15,7 +15,7 @@ from rims_rl.errors import UserError
 
 TREATMENTS = ("finetune", "freeze", "reinit")
 EVERYTHING = "encoder=finetune,core=finetune,heads=finetune"
-CORE_SETTINGS = ("core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs", "columns")
+CORE_SETTINGS = ["core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs", "columns"]
 SHARED_BY_RIMS = ("input_key", "input_value")  # all other weights of a RIM core have one slice for each RIM
 
 
@@ -33,6 +33,14 @@ class Carry(NamedTuple):
     @property
     def frozen_rims(self) -> list[int]:
         return [rim for rim, treatment in (self.rims or {}).items() if treatment == "freeze"]
+
+
+class Agent(NamedTuple):
+    """What has to fit."""
+
+    policy: MlpRimsPolicy
+    normalized: bool  # its observations
+    actions: str | None  # what its actions mean, if that is known
 
 
 def parse_carry(text: str) -> Carry:
@@ -65,25 +73,28 @@ def parse_carry(text: str) -> Carry:
     return carry._replace(rims={k: how or carry.core for k, how in rims.items() if how != "reinit"}) if rims else carry
 
 
-def check_carry(carry: Carry, policy: MlpRimsPolicy, source: MlpRimsPolicy, where: str) -> None:
-    """A UserError names every part of ``source`` that does not fit ``policy``. ``where`` is what it is called."""
-    settings: list[dict[str, Any]] = [
-        {**each._get_constructor_parameters(), "policy": type(each).__name__} for each in (policy, source)
-    ]
-    of_core, of_heads = carry.carries("core") * CORE_SETTINGS, carry.carries("heads") * ("activation_fn",)
-    for key in ("policy", *of_core, *of_heads):
-        here, there = (each[key] for each in settings)
-        if here != there:
+def check_carry(carry: Carry, here: Agent, there: Agent, where: str) -> None:
+    """A UserError names every part of ``there`` that does not fit ``here``; ``where`` is what ``there`` is called."""
+    keys = ["policy"]
+    keys += ["normalize"] * carry.carries("encoder")
+    keys += CORE_SETTINGS * carry.carries("core")
+    keys += ["activation_fn"] * carry.carries("heads")
+    for key in keys:
+        mine, theirs = _settings(here)[key], _settings(there)[key]
+        if mine != theirs:
             raise UserError(
-                f"{where} has {key}={there!r}, and this run {here!r}; give this run the same, with --set or --config"
+                f"{where} has {key}={theirs!r}, and this run {mine!r}; give this run the same, with --set or --config"
             )
+    policy, source = here.policy, there.policy
     weights, wrong = weights_of(source), []
     for part in filter(carry.carries, PARTS):
         for name, weight in weights_of(policy).items():
-            here, there = tuple(weight.shape), tuple(weights[name].shape) if name in weights else "missing"
-            if part_of(name) == part and here != there:
-                wrong.append(f"{part}, where {name!r} is {there} there, and {here} here")
+            size, other = tuple(weight.shape), tuple(weights[name].shape) if name in weights else "missing"
+            if part_of(name) == part and size != other:
+                wrong.append(f"{part}, where {name!r} is {other} there, and {size} here")
                 break
+    if not wrong and carry.carries("heads") and here.actions != there.actions:
+        wrong = [f"heads, because the actions are {there.actions} there, and {here.actions} here"]
     if wrong:
         raise UserError(f"{where} does not fit this environment and these settings: {'; '.join(wrong)}")
     if carry.rims is not None:
@@ -115,6 +126,11 @@ def freeze(carry: Carry, policy: MlpRimsPolicy) -> None:
                 weight.register_hook(_Without(carry.frozen_rims))
         elif getattr(carry, part_of(name)) == "freeze":
             weight.requires_grad_(False)
+
+
+def _settings(agent: Agent) -> dict[str, Any]:
+    parameters = agent.policy._get_constructor_parameters()
+    return {**parameters, "policy": type(agent.policy).__name__, "normalize": agent.normalized}
 
 
 class _Without:

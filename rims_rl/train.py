@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from rims_rl import zoo
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar, Stopped
-from rims_rl.agents.carry import EVERYTHING, carry_over, check_carry, freeze, parse_carry
+from rims_rl.agents.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.agents.checkpoints import (
     discard_after,
     read_checkpoint,
@@ -119,20 +119,12 @@ def _policy(model: RecurrentPPO) -> MlpRimsPolicy:
 def _start_from(path: Path, arguments: Arguments, model: RecurrentPPO, trust: bool) -> None:
     """Give ``model`` weights of a saved policy, by default all of them. Statistics of observations go with the
     encoder, which has learned to read them."""
-    carry, env = parse_carry(arguments.carry or EVERYTHING), _resolve(arguments)
+    carry = parse_carry(arguments.carry or EVERYTHING)
     source, about = load_policy(path, trust=trust)
-    where, normalise, statistics = f"--init-from {path}", model.get_vec_normalize_env(), about.get("normalisation")
-    if carry.carries("encoder") and (normalise is None) != (statistics is None):
-        raise UserError(
-            f"{where} has normalize={statistics is not None}, and this run {normalise is not None}; give this run the "
-            "same, with --set or --config"
-        )
-    check_carry(carry, _policy(model), source, where)
-    if carry.carries("heads") and (there := action_set(resolve_saved(about))) != (here := action_set(env)):
-        raise UserError(
-            f"{where}: heads cannot be carried over, because the actions there are {there}, and in {env.name} {here}; "
-            "name the other parts, as in --carry encoder=finetune,core=finetune"
-        )
+    normalise, statistics = model.get_vec_normalize_env(), about.get("normalisation")
+    here = Agent(_policy(model), normalise is not None, action_set(_resolve(arguments)))
+    there = Agent(source, statistics is not None, action_set(resolve_saved(about)))
+    check_carry(carry, here, there, f"--init-from {path}")
     carry_over(carry, _policy(model), source)
     if carry.carries("encoder") and normalise is not None and statistics is not None:
         start_from_statistics(normalise, statistics)

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.agents.carry import Carry, carry_over, check_carry, freeze, parse_carry
+from rims_rl.agents.carry import Agent, Carry, carry_over, check_carry, freeze, parse_carry
 from rims_rl.agents.policies import PARTS, part_of
 from rims_rl.agents.portable import load_policy, save_policy
 from rims_rl.agents.progressive import check_column, load_columns
@@ -23,6 +23,10 @@ def agent(policy_kwargs, seed=0, observations=None, actions=3, algorithm=Recurre
     options = {"n_steps": 16} if algorithm is RecurrentA2C else {"n_steps": 16, "batch_size": 16, "n_epochs": 2}
     policy = "CnnRimsPolicy" if observations is not None and len(observations.shape) == 3 else "MlpRimsPolicy"
     return algorithm(policy, env, seed=seed, policy_kwargs=policy_kwargs, **options)
+
+
+def whole(model):
+    return Agent(model.policy, normalized=False, actions=None)
 
 
 def copies(policy):
@@ -72,7 +76,7 @@ def test_a_mistake_in_what_to_carry_is_one_sentence(text, words):
 def test_parts_are_carried_over_to_the_bit_and_what_is_frozen_stays(text):
     source, target = (agent(RIMS, seed, image(1, 36, 36)) for seed in (0, 1))
     carry, there, before = parse_carry(text), copies(source.policy), copies(target.policy)
-    check_carry(carry, target.policy, source.policy, "it")
+    check_carry(carry, whole(target), whole(source), "it")
     freeze(carry, target.policy)
     carry_over(carry, target.policy, source.policy)
     begun = copies(target.policy)
@@ -107,18 +111,23 @@ def test_what_does_not_fit_is_named_part_by_part():
 
     def sentence(carry, there):
         with pytest.raises(UserError) as error:
-            check_carry(parse_carry(carry), here.policy, there.policy, "--init-from it")
+            check_carry(parse_carry(carry), whole(here), there, "--init-from it")
         return str(error.value)
 
-    other = agent(RIMS, observations=box(7), actions=4)
+    other = whole(agent(RIMS, observations=box(7), actions=4))
     text = sentence("core=finetune,heads=finetune", other)
     assert "core, where 'lstm_actor.layers.0.input_value' is (24, 7) there, and (24, 5) here; heads, where " in text
     assert "'action_net.weight' is (4, 8) there, and (3, 8) here" in text
-    check_carry(parse_carry("encoder=finetune"), here.policy, other.policy, "")  # which has no weights
-    assert "has num_active=3, and this run 2" in sentence("core=finetune", agent({**RIMS, "num_active": 3}))
-    assert "there is no RIM 4; with num_rims=4 the last is 3" in sentence("core=freeze,rims=1,4", agent(RIMS))
+    check_carry(parse_carry("encoder=finetune"), whole(here), other, "")  # which has no weights
+    active = whole(agent({**RIMS, "num_active": 3}))
+    assert "has num_active=3, and this run 2" in sentence("core=finetune", active)
+    assert "has normalize=True, and this run False" in sentence("encoder=freeze", whole(here)._replace(normalized=True))
+    assert "no RIM 4; with num_rims=4 the last is 3" in sentence("core=freeze,rims=1,4", whole(here))
+    fire = whole(here)._replace(actions="NOOP UP FIRE")
+    assert "heads, because the actions are NOOP UP FIRE there, and None here" in sentence("heads=finetune", fire)
+    check_carry(parse_carry("core=finetune"), whole(here), fire, "")
     here = agent(LSTM)
-    assert "the core 'lstm' has no RIMs to choose from" in sentence("core=freeze,rims=1", agent(LSTM))
+    assert "the core 'lstm' has no RIMs to choose from" in sentence("core=freeze,rims=1", whole(here))
 
 
 @pytest.mark.parametrize("observations", [image(4, 36, 36), box(5)], ids=["image", "vector"])
@@ -183,5 +192,5 @@ def test_what_cannot_be_columns_is_one_sentence():
         agent({**LSTM, "columns": 1, "critic": "separate"})
     target = agent({**LSTM, "columns": 1})
     for other in (agent(LSTM, observations=box(7)), agent({**LSTM, "columns": 1}), agent({**LSTM, "rim_size": 4})):
-        with pytest.raises(UserError, match="--column it does not fit as a column: (encoder|core), where '"):
+        with pytest.raises(UserError, match=r"--column it does not fit as a column: (encoder|core), where '"):
             check_column(target.policy, other.policy, "--column it")
