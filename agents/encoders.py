@@ -30,7 +30,7 @@ class NatureEncoder(NatureCNN):
         super().__init__(observation_space, features_dim, normalized_image)
 
     def forward(self, observations: Tensor) -> Tensor:
-        return _run(self.linear, _convolve(self.cnn, observations))
+        return run_layers(self.linear, convolve(self.cnn, observations))
 
 
 class SpatialEncoder(BaseFeaturesExtractor):
@@ -51,7 +51,7 @@ class SpatialEncoder(BaseFeaturesExtractor):
         self.position = nn.Parameter(0.1 * torch.randn(self.num_elements, self.element_size))
 
     def forward(self, observations: Tensor) -> Tensor:
-        return _convolve(self.cnn, observations).flatten(2).transpose(1, 2) + self.position
+        return convolve(self.cnn, observations).flatten(2).transpose(1, 2) + self.position
 
 
 class DictEncoder(BaseFeaturesExtractor):
@@ -143,18 +143,18 @@ class WordsEncoder(BaseFeaturesExtractor):
         return result
 
 
-def _convolve(layers: nn.Sequential, images: Tensor) -> Tensor:
+def convolve(layers: Iterable[nn.Module], images: Tensor) -> Tensor:
     """Channels last. Bytes are scaled by 1 / 255 in the weights of the first convolution, which are few: one pass less
     over the images, the largest tensor of an update."""
     if images.dtype != torch.uint8:
-        return _run(layers, images.contiguous(memory_format=torch.channels_last))
+        return run_layers(layers, images.contiguous(memory_format=torch.channels_last))
     first, *rest = layers
     assert isinstance(first, nn.Conv2d)
     images = torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)  # twice as fast as contiguous()
-    return _run(rest, first._conv_forward(images.to(first.weight.dtype), first.weight / 255, first.bias))
+    return run_layers(rest, first._conv_forward(images.to(first.weight.dtype), first.weight / 255, first.bias))
 
 
-def _run(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+def run_layers(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
     """One layer after the other; what a ReLU reads is not needed any more, so it works in place."""
     for layer in layers:
         x = torch.relu_(x) if isinstance(layer, nn.ReLU) else layer(x)

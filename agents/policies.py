@@ -19,10 +19,12 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
 
 from rims_rl.agents.encoders import DictEncoder, NatureEncoder, SpatialEncoder
+from rims_rl.agents.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.core import core_factory, make_core
 
 State = tuple[Tensor, Tensor]
 CRITICS = ("shared", "separate", "none")
+PARTS = ("encoder", "core", "heads")
 
 
 class MlpRimsPolicy(RecurrentActorCriticPolicy):
@@ -38,6 +40,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
             ``"none"``: the critic reads the encoder through one linear layer, without memory.
         core_kwargs: more options of the core, for ``"rims"`` those of :class:`rims_rl.RIMCell`.
+        columns: how many frozen columns stand beside this network, see :mod:`rims_rl.agents.progressive`.
         **kwargs: of Stable-Baselines3's ActorCriticPolicy (net_arch, activation_fn, optimizer_class, ...).
             sb3-contrib's ``lstm_hidden_size``, ``n_lstm_layers``, ``lstm_kwargs``, ``shared_lstm`` and
             ``enable_critic_lstm`` are mapped onto the arguments above.
@@ -58,6 +61,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         num_layers: int = 1,
         critic: str | None = None,
         core_kwargs: dict[str, Any] | None = None,
+        columns: int = 0,
         **kwargs: Any,
     ) -> None:
         given = {"rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
@@ -68,7 +72,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self.num_layers: int = mapped["num_layers"]
         self.critic_kind: str = mapped["critic"]
         self.core_kwargs = {**mapped["lstm_kwargs"], **(core_kwargs or {})}
-        self.lstm_output_dim = self.num_rims * self.rim_size
+        self.columns = columns
+        self.lstm_output_dim = (1 + columns) * self.num_rims * self.rim_size  # of the state, as sb3-contrib calls it
         if self.critic_kind not in CRITICS:
             raise ValueError(f'critic must be "shared", "separate" or "none", got {critic!r}')
         if self.critic_kind == "shared" and not kwargs.get("share_features_extractor", True):
@@ -76,10 +81,19 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
                 'critic="shared" needs share_features_extractor=True, got False: one core cannot read two encoders; '
                 'use critic="separate"'
             )
+        if columns and (self.critic_kind != "shared" or _takes_sets(core)):
+            raise ValueError(
+                f'columns={columns} needs critic="shared" and a core that reads one vector, such as "lstm", got '
+                f"critic={self.critic_kind!r} and core={core!r}"
+            )
         kwargs.setdefault("features_extractor_class", self.encoder_class)
         # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
         ActorCriticPolicy.__init__(self, observation_space, action_space, lr_schedule, **kwargs)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions only; after their init
+
+    def make_features_extractor(self) -> BaseFeaturesExtractor:
+        make = super().make_features_extractor
+        return ProgressiveEncoder(make, self.columns) if self.columns else make()
 
     def _build_mlp_extractor(self) -> None:
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
@@ -97,10 +111,16 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, self.device)
 
     def _make_core(self) -> nn.Module:
-        takes_sets = getattr(core_factory(self.core_name), "takes_sets", False)
-        width = getattr(self.features_extractor, "element_size", self.features_dim) if takes_sets else self.features_dim
+        encoder = self.features_extractor
+        if isinstance(encoder, ProgressiveEncoder):
+            return ProgressiveCore(self._make_one_core, encoder.width, self.columns)
+        return self._make_one_core(
+            getattr(encoder, "element_size", self.features_dim) if _takes_sets(self.core_name) else self.features_dim
+        )
+
+    def _make_one_core(self, width: int) -> nn.Module:
         return make_core(
-            self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,
+            self.core_name, width, self.num_rims * self.rim_size, self.num_rims, self.num_active, self.num_layers,
             **self.core_kwargs,
         )  # fmt: skip
 
@@ -111,11 +131,9 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
 
     def parameter_counts(self) -> dict[str, int]:
         """How many parameters the encoder, the core and the heads have."""
-        counts = {"encoder": 0, "core": 0, "heads": 0}
+        counts = dict.fromkeys(PARTS, 0)
         for name, parameter in self.named_parameters():
-            first = name.split(".")[0]
-            part = "core" if first in ("lstm_actor", "lstm_critic") else "encoder" if "extractor" in first else "heads"
-            counts["heads" if first == "mlp_extractor" else part] += parameter.numel()
+            counts[part_of(name)] += parameter.numel()
         return counts
 
     def forward(
@@ -211,6 +229,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             "num_layers": self.num_layers,
             "critic": self.critic_kind,
             "core_kwargs": self.core_kwargs,
+            "columns": self.columns,
             "share_features_extractor": self.share_features_extractor,
         }
 
@@ -256,6 +275,18 @@ class MultiInputRimsPolicy(MlpRimsPolicy):
         if not isinstance(observation_space, spaces.Dict):
             raise ValueError(f"MultiInputRimsPolicy needs a Dict observation space, got {observation_space}")
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)
+
+
+def part_of(name: str) -> str:
+    """To which of ``PARTS`` a weight belongs."""
+    first = name.split(".")[0]
+    if first in ("lstm_actor", "lstm_critic"):
+        return "core"
+    return "encoder" if first.endswith("features_extractor") else "heads"
+
+
+def _takes_sets(core: str) -> bool:
+    return getattr(core_factory(core), "takes_sets", False)
 
 
 def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -79,7 +79,7 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
         make = POLICIES[about["policy"]]
         build = partial(make, observation_space, action_space, _no_schedule, use_sde=about["use_sde"], **kwargs)
         with torch.device("meta"):  # no memory is used before the sizes are known to be those of the file
-            sizes = {name: weight.shape for name, weight in _weights(build()).items()}
+            sizes = {name: weight.shape for name, weight in weights_of(build()).items()}
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         where = path if path == file else path / "policy.json"
         raise UserError(f"{where} does not describe a policy that can be built: {error}") from error
@@ -178,7 +178,7 @@ def _describe(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **about: Any
 
 
 def _save_weights(policy: MlpRimsPolicy, path: Path, metadata: dict[str, str] | None = None) -> None:
-    weights = save({name: weight.detach().contiguous() for name, weight in _weights(policy).items()}, metadata)
+    weights = save({name: weight.detach().contiguous() for name, weight in weights_of(policy).items()}, metadata)
     with replacing(path) as temporary:
         temporary.write_bytes(weights)
 
@@ -187,7 +187,7 @@ def _no_schedule(progress: float) -> float:
     return 0.0
 
 
-def _weights(policy: MlpRimsPolicy) -> dict[str, torch.Tensor]:
+def weights_of(policy: MlpRimsPolicy) -> dict[str, torch.Tensor]:
     """Every tensor of the policy once, although its encoder goes by three names."""
     return {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
 

@@ -70,6 +70,18 @@ def atari_variants(rom: str) -> tuple[list[int], list[int]]:
 
 
 @cache
+def _atari_actions(rom: str) -> tuple[str, ...]:
+    ale = ALEInterface()
+    ale.loadROM(roms.get_rom_path(rom))  # type: ignore[arg-type]
+    return tuple(action.name for action in ale.getMinimalActionSet())
+
+
+def action_set(env: Resolved) -> str | None:
+    """What the actions of an Atari game are, in their order: two games may have as many, with other meanings."""
+    return None if env.rom is None else " ".join(_atari_actions(env.rom))
+
+
+@cache
 def own_envs() -> dict[str, str]:
     """Our own environments: short names, such as ``"PickupKnown"``, and Gymnasium's ids."""
     specs = [spec for spec in gym.registry.values() if spec.namespace == "RimsRL"]

@@ -110,6 +110,17 @@ def _train(
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Start with its weights: a run's folder or a .safetensors file.")
     ] = None,
+    carry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS",
+            help="What to take over from there, such as encoder=finetune,core=freeze,rims=0,2. Default: everything.",
+        ),
+    ] = None,
+    column: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="A frozen column of a progressive network; may be given several times."),
+    ] = None,
     keep_policies_every: Annotated[
         int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
     ] = 0,
@@ -130,6 +141,10 @@ def _train(
         return
     if env is None:
         raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
+    if carry is not None and init_from is None:
+        raise UserError(f"--carry {carry} says what to take over, and --init-from RUN from where; give that too")
+    if column and init_from is not None:
+        raise UserError("--column and --init-from are two ways to use what was learned; give one of them")
     flags = {"core": core, "n_timesteps": n_timesteps, "n_envs": n_envs}
     overrides = (set_ or []) + [f"{key}={value}" for key, value in flags.items() if value is not None]
     arguments = Arguments(
@@ -148,6 +163,8 @@ def _train(
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
         init_from=None if init_from is None else str(init_from),
+        carry=carry,
+        columns=[str(run) for run in column or []],
         keep_policies_every=keep_policies_every,
     )
     train.train(arguments, config, overrides, logdir, trust)
@@ -388,29 +405,27 @@ def _suite(context: typer.Context) -> None:
         print_shipped()
 
 
+Jobs = Annotated[int | None, typer.Option(min=1, help="Jobs side by side. Default: as many as cores allow.")]
+JobThreads = Annotated[int, typer.Option(min=1, help="Threads of each job.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the jobs, and measure how long they'd take.")]
+
+
 @suite.command("run")
 def _suite_run(
     suite: SuiteName,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Jobs side by side. Default: as many as cores allow.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each job.")] = 1,
+    jobs: Jobs = None,
+    threads: JobThreads = 1,
     results: Results = None,
     logdir: SuiteLogs = Path("logs"),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the jobs, and measure how long they'd take.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
-    from rims_rl.suite.local import run_suite
     from rims_rl.suite.plan import read_plan
     from rims_rl.suite.results import results_folder
+    from rims_rl.suite.run import How, run
 
     plan = read_plan(suite)
-    if dry_run:
-        from rims_rl.suite.estimate import print_estimate
-
-        print_estimate(plan, results_folder(plan, results), jobs, threads)
-    else:
-        run_suite(plan, results_folder(plan, results), logdir, jobs, threads)
+    run(plan, results_folder(plan, results), logdir, How(jobs, threads, dry_run))
 
 
 @suite.command("job", hidden=True)
@@ -447,3 +462,33 @@ def _suite_report(
 
     plan = read_plan(suite)
     report_suite(plan, results_folder(plan, results), out)
+
+
+@app.command("transfer")
+def _transfer(
+    sources: Annotated[str, typer.Option(metavar="ENV,...", help="What is learned first.")],
+    targets: Annotated[str, typer.Option(metavar="ENV,...", help="What is learned then, and from scratch.")],
+    core: Annotated[
+        str, typer.Option(metavar="CORE,...", help="Among them progressive: frozen columns.")
+    ] = "rims,lstm",
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Of each run.")] = 1_000_000,
+    carry: Annotated[
+        str, typer.Option(metavar="PARTS", help="What to take over, such as encoder=freeze,core=finetune,rims=0,2.")
+    ] = "encoder=finetune,core=finetune",
+    episodes: Annotated[int, typer.Option(min=1, help="Of the evaluation of each policy.")] = 100,
+    algo: Algo = "ppo",
+    set_: Set = None,
+    name: Annotated[str, typer.Option(help="Of the suite that this makes: LOGDIR/suites/NAME.yml.")] = "transfer",
+    jobs: Jobs = None,
+    threads: JobThreads = 1,
+    results: Results = None,
+    logdir: SuiteLogs = Path("logs"),
+    dry_run: DryRun = False,
+) -> None:
+    """Does what was learned elsewhere help? Train on sources, then on targets, and there also from scratch."""
+    from rims_rl.suite.run import How
+    from rims_rl.transfer import transfer
+
+    how = How(jobs, threads, dry_run)
+    transfer(sources, targets, core, seeds, steps, carry, episodes, algo, set_ or [], name, results, logdir, how)

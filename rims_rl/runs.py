@@ -52,6 +52,8 @@ class Arguments(BaseModel):
     checkpoint_freq: int = 100_000
     exact_resume: bool = False
     init_from: str | None = None
+    carry: str | None = None  # what to take over from there
+    columns: list[str] = []  # runs that are the frozen columns of a progressive network
     keep_policies_every: int = 0
 
 

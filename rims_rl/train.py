@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from rims_rl import zoo
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar, Stopped
+from rims_rl.agents.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.agents.checkpoints import (
     discard_after,
     read_checkpoint,
@@ -29,11 +30,13 @@ from rims_rl.agents.checkpoints import (
     start_games_again,
     write_checkpoint,
 )
+from rims_rl.agents.policies import MlpRimsPolicy
 from rims_rl.agents.portable import load_policy, save_policy
 from rims_rl.agents.ppo import describe_parameters
+from rims_rl.agents.progressive import check_column, load_columns
 from rims_rl.agents.tensorboard import TensorBoardFile
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import OPTIONS, Resolved, resolve
+from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve, resolve_saved
 from rims_rl.envs.normalise import start_from_statistics, statistics_to_json
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
@@ -46,6 +49,8 @@ LOG_INTERVALS = {"ppo": 1, "a2c": 100}  # in rollouts, as in Stable-Baselines3
 
 def train(arguments: Arguments, config: Path | None, overrides: list[str], logdir: Path, trust: bool = False) -> Path:
     """Train, and return the folder of the run. Ctrl-C or SIGTERM saves, says how to go on, and exits."""
+    if arguments.columns:
+        overrides = [*overrides, f"policy_kwargs.columns={len(arguments.columns)}"]
     settings = zoo.load(arguments.env, arguments.algo, file=config, overrides=overrides).config
     return start(arguments, settings, logdir, trust)
 
@@ -54,7 +59,9 @@ def start(arguments: Arguments, settings: zoo.TrainConfig, logdir: Path, trust: 
     """The same, with hyperparameters that have been read."""
     model, evaluation_envs = build(arguments, settings)
     if arguments.init_from is not None:
-        _start_from(Path(arguments.init_from), model, trust)
+        _start_from(Path(arguments.init_from), arguments, model, trust)
+    elif arguments.columns:
+        _start_beside([Path(run) for run in arguments.columns], model)
     run = claim(logdir, arguments.algo, _resolve(arguments).name)
     with lock(run):
         _train(_Session(run, arguments, settings, model, evaluation_envs, None))
@@ -95,6 +102,8 @@ def build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO
     except ValueError as error:  # what only shows when the environment is known
         raise UserError(str(error)) from error
     model.set_logger(Logger(None, []))
+    if arguments.carry is not None:
+        freeze(parse_carry(arguments.carry), _policy(model))
     return model, evaluation_envs
 
 
@@ -102,32 +111,33 @@ def _resolve(arguments: Arguments) -> Resolved:
     return resolve(arguments.env, **{option: getattr(arguments, option) for option in OPTIONS})
 
 
-def _start_from(path: Path, model: RecurrentPPO, trust: bool) -> None:
-    """Give ``model`` the weights of a saved policy, and its statistics of observations. All of it has to fit."""
+def _policy(model: RecurrentPPO) -> MlpRimsPolicy:
+    assert isinstance(model.policy, MlpRimsPolicy)
+    return model.policy
+
+
+def _start_from(path: Path, arguments: Arguments, model: RecurrentPPO, trust: bool) -> None:
+    """Give ``model`` weights of a saved policy, by default all of them. Statistics of observations go with the
+    encoder, which has learned to read them."""
+    carry = parse_carry(arguments.carry or EVERYTHING)
     source, about = load_policy(path, trust=trust)
     normalise, statistics = model.get_vec_normalize_env(), about.get("normalisation")
-    settings: list[dict[str, Any]] = [
-        {**policy._get_constructor_parameters(), "policy": type(policy).__name__, "normalize": normalised is not None}
-        for policy, normalised in ((model.policy, normalise), (source, statistics))
-    ]
-    for key in ("policy", "normalize", *zoo.TrainConfig.POLICY, "activation_fn"):
-        here, there = (each[key] for each in settings)
-        if here != there:
-            raise UserError(
-                f"--init-from {path} has {key}={there!r}, and this run {here!r}; give this run the same, with --set or "
-                "--config"
-            )
-    weights = source.state_dict()
-    for name, weight in model.policy.state_dict().items():
-        here, there = tuple(weight.shape), tuple(weights[name].shape) if name in weights else "missing"
-        if here != there:
-            raise UserError(
-                f"--init-from {path} does not fit this environment and these settings: {name!r} is {there} there, "
-                f"and {here} here"
-            )
-    model.policy.load_state_dict(weights)
-    if normalise is not None and statistics is not None:
+    here = Agent(_policy(model), normalise is not None, action_set(_resolve(arguments)))
+    there = Agent(source, statistics is not None, action_set(resolve_saved(about)))
+    check_carry(carry, here, there, f"--init-from {path}")
+    carry_over(carry, _policy(model), source)
+    if carry.carries("encoder") and normalise is not None and statistics is not None:
         start_from_statistics(normalise, statistics)
+
+
+def _start_beside(runs: list[Path], model: RecurrentPPO) -> None:
+    """Make saved policies the frozen columns of a progressive network."""
+    if model.get_vec_normalize_env() is not None:
+        raise UserError("--column needs normalize=false: columns would read numbers that were normalised for others")
+    sources = [load_policy(run)[0] for run in runs]
+    for run, source in zip(runs, sources, strict=True):
+        check_column(_policy(model), source, f"--column {run}")
+    load_columns(_policy(model), sources)
 
 
 def _train(session: _Session) -> None:
@@ -263,6 +273,8 @@ class _Session:
             "seed": self.arguments.seed,
             "steps": self.model.num_timesteps,
             "init_from": self.arguments.init_from and Path(self.arguments.init_from).name,
+            "carry": self.arguments.carry,
+            "columns": [Path(run).name for run in self.arguments.columns],
             "normalisation": None if normalise is None else statistics_to_json(normalise),
         }
 

@@ -28,7 +28,7 @@ from rims_rl.errors import UserError
 
 __all__ = [
     "A2CConfig", "Loaded", "PPOConfig", "TrainConfig", "human_scores", "load", "load_saved", "paper_scores",
-    "print_config", "print_configs", "read_mapping", "wanted",
+    "parse_overrides", "print_config", "print_configs", "read_mapping", "wanted",
 ]  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def load(
         all_layers += _user_layers(file, model, resolved)
     all_layers += layers
     if overrides:
-        all_layers.append(("--set", _parse_overrides(overrides)))
+        all_layers.append(("--set", parse_overrides(overrides)))
     return _validated(model, all_layers)
 
 
@@ -161,7 +161,7 @@ def load_saved(file: Path, algo: str, overrides: Sequence[str] = ()) -> TrainCon
     model, saved = _model(algo), read_mapping(file)
     if missing := set(model.model_fields) - set(saved):
         raise UserError(f"{file} lacks the key {min(missing)}, so that the run cannot be resumed; add it")
-    return _validated(model, [(str(file), saved), ("--set", _parse_overrides(overrides))]).config
+    return _validated(model, [(str(file), saved), ("--set", parse_overrides(overrides))]).config
 
 
 def paper_scores() -> dict[str, dict[str, float]]:
@@ -288,7 +288,7 @@ def _applying(sections: dict[str, Any], resolved: Resolved) -> list[str]:
     return [name for name in shared if name and name in sections] + own
 
 
-def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
     layer = {}
     for override in overrides:
         key, equals, value = override.partition("=")

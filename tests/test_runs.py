@@ -136,7 +136,10 @@ def test_training_starts_from_a_shared_policy(tmp_path):
     for overrides, words in (
         (["rim_size=8"], "has rim_size=4, and this run 8; give this run the same"),
         (["normalize=false"], "has normalize=True, and this run False"),
-        (["policy_kwargs.net_arch=[16]"], "does not fit this environment and these settings: 'mlp_extractor"),
+        (
+            ["policy_kwargs.net_arch=[16]"],
+            "does not fit this environment and these settings: heads, where 'mlp_ex",
+        ),
     ):
         with pytest.raises(UserError, match=re.escape(words)):
             go_on(*overrides)

@@ -47,10 +47,10 @@ def print_estimate(plan: Plan, results: Path, jobs: int | None, threads: int) ->
     )
 
 
-def _kind(job: Job) -> tuple[str, str, str]:
+def _kind(job: Job) -> tuple[str, str, str, bool]:
     """Jobs of one kind are as fast as each other: on Atari, most time goes into the networks and not into the game."""
     env, algo, core = job.group
-    return "atari" if resolve(job.env).family == "atari" else env, algo, core
+    return "atari" if resolve(job.env).family == "atari" else env, algo, core, job.source is not None
 
 
 def _speed(job: Job, threads: int) -> float:

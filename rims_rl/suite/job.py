@@ -19,7 +19,7 @@ from rims_rl.report import learning_curve
 from rims_rl.results import provenance, write_json
 from rims_rl.runs import Arguments, read_result
 from rims_rl.suite.plan import Job
-from rims_rl.suite.results import find_run, finished
+from rims_rl.suite.results import find_run, finished, source_run
 from rims_rl.train import resume, start
 from rims_rl.variants import play_variants
 
@@ -38,7 +38,7 @@ def run_job(job: Job, folder: Path, results: Path, threads: int) -> None:
         if job.hash in finished(results):
             return
         run = _train(job, folder, threads)
-        write_json(results / f"{job.name}.json", _result(job, run, threads))
+        write_json(results / f"{job.name}.json", _result(job, folder, run, threads))
 
 
 def settings_of(job: Job) -> zoo.TrainConfig:
@@ -47,6 +47,7 @@ def settings_of(job: Job) -> zoo.TrainConfig:
 
 def arguments_of(job: Job, threads: int) -> Arguments:
     curve, steps = job.definition["curve"], job.definition["config"]["n_timesteps"]
+    carry = job.definition["init"]["carry"] if job.source else None
     return Arguments(
         env=job.env,
         **job.definition["env_options"],
@@ -57,25 +58,29 @@ def arguments_of(job: Job, threads: int) -> Arguments:
         checkpoint_freq=job.checkpoint_freq,
         exact_resume=job.definition["games_start_again_every"] is not None,
         keep_policies_every=max(1, steps // curve["points"]) if curve else 0,
+        carry=None if carry == "columns" else carry,
     )
 
 
 def _train(job: Job, folder: Path, threads: int) -> Path:
     run = find_run(folder)
     if run is None:
-        return start(arguments_of(job, threads), settings_of(job), folder)
+        arguments, jobs = arguments_of(job, threads), folder.parent
+        sources = [str(source_run(source, jobs)) for source in job.sources]
+        start_from: dict[str, Any] = {"init_from": sources[0]} if arguments.carry else {"columns": sources}
+        return start(arguments.model_copy(update=start_from), settings_of(job), folder)
     if not read_result(run).get("finished"):
         resume(run, None)
     return run
 
 
-def _result(job: Job, run: Path, threads: int) -> dict[str, Any]:
+def _result(job: Job, folder: Path, run: Path, threads: int) -> dict[str, Any]:
     """What is worth keeping of a finished run, without paths of this machine."""
     about, started = read_result(run), time.time()
     played, on_the_way = _play(run, job.definition["evaluation"], threads), _play_kept(run, job.definition, threads)
     return {
         "hash": job.hash,
-        "job": {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed},
+        "job": {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed, "source": job.source},
         "definition": job.definition,
         "steps": about["steps"],
         "resumed_from": about["resumed_from"],
@@ -83,6 +88,7 @@ def _result(job: Job, run: Path, threads: int) -> dict[str, Any]:
         "curve": learning_curve(run),
         "on_the_way": on_the_way,
         "evaluation": played,
+        "random": _play_at_random(job, folder, threads),
         "trained_with": {key: about[key] for key in ("date", "rims_rl", "commit", "torch", "numpy", "machine")},
         **provenance(),
         "seconds": {"training": about["seconds"], "evaluation": round(time.time() - started, 1)},
@@ -95,7 +101,21 @@ def _play(run: Path, evaluation: dict[str, Any], threads: int) -> dict[str, Any]
         played = play_variants(run, evaluation["variants"], episodes, None, seed, N_ENVS, threads)
         return {key: played[key] for key in ("deterministic", "n_envs", "reference", "variants", "notes")}
     evaluate(run, episodes, None, seed, N_ENVS, threads, None)
-    played = json.loads(result_path(run).read_text())
+    return _read_evaluation(result_path(run))
+
+
+def _play_at_random(job: Job, folder: Path, threads: int) -> dict[str, Any] | None:
+    """What transfer is measured against."""
+    if "random" not in job.definition:
+        return None
+    out, seed = folder / "random.json", job.definition["evaluation"]["seed"]
+    options = job.definition["env_options"]
+    evaluate(Path(job.env), job.definition["random"], None, seed, N_ENVS, threads, out, random=True, **options)
+    return _read_evaluation(out)
+
+
+def _read_evaluation(path: Path) -> dict[str, Any]:
+    played = json.loads(path.read_text())
     return {key: played[key] for key in ("env", "deterministic", "episodes", "mean", "mean_95", "median", "std")}
 
 

@@ -1,4 +1,8 @@
-"""A suite is a YAML file; its plan is one job for each environment, algorithm, core and seed."""
+"""A suite is a YAML file; its plan is one job for each environment, algorithm, core and seed.
+
+A suite about transfer trains on sources first, and on each of its environments, the targets, from scratch and with what
+each source has learned.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import difflib
 import hashlib
 import json
 from importlib import resources
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rims_rl import zoo
+from rims_rl.agents.carry import parse_carry
 from rims_rl.envs.names import OPTIONS, Resolved, resolve
 from rims_rl.envs.variants import choose_variants
 from rims_rl.errors import UserError
@@ -22,6 +27,7 @@ EVALUATION_SEED = 10_000  # the same episodes for every policy, and not those th
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")]  # part of a file's name
 Values = dict[str, Any]  # hyperparameters, as in zoo_configs
+PROGRESSIVE = "progressive"  # not a core: LSTMs in columns, see rims_rl.agents.progressive
 
 
 class _Model(BaseModel):
@@ -43,6 +49,13 @@ class Curve(_Model):
     variants: Annotated[list[str], Field(min_length=1)]
 
 
+class Transfer(_Model):
+    """What is learned first, and what of it is carried over."""
+
+    sources: Annotated[list[str], Field(min_length=1)]
+    carry: str = "encoder=finetune,core=finetune"  # not to progressive networks, which read all that the columns do
+
+
 class Suite(_Model):
     """What the YAML file holds. Hyperparameters are layers over those of zoo_configs: ``overrides``, then those of the
     algorithm, then those of the core; a core's may hold more, by the name of an algorithm."""
@@ -59,7 +72,8 @@ class Suite(_Model):
     exact_resume: bool = False
     evaluation: Evaluation
     curve: Curve | None = None
-    report: Literal["variants", "atari"]
+    transfer: Transfer | None = None
+    report: Literal["variants", "atari", "transfer"]
 
 
 class Job(NamedTuple):
@@ -72,6 +86,7 @@ class Job(NamedTuple):
     seed: int
     checkpoint_freq: int
     definition: dict[str, Any]  # all that changes the outcome, as plain data
+    source: str | None = None  # where it starts from, if not from scratch: names of environments with + between them
 
     @property
     def hash(self) -> str:
@@ -80,12 +95,31 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         """Of its folder and of its result."""
-        return f"{self.name_of_env}_{self.algo}_{self.core}_{self.seed}_{self.hash}"
+        start = f"-from-{self.source}" if self.source else ""
+        return f"{self.name_of_env}{start}_{self.algo}_{self.core}_{self.seed}_{self.hash}"
+
+    @property
+    def sources(self) -> list[str]:
+        """Hashes of the jobs that have to be finished before."""
+        return list(self.definition["init"]["sources"]) if self.source else []
 
     @property
     def group(self) -> tuple[str, str, str]:
         """What the seeds of one setting have in common."""
         return self.name_of_env, self.algo, self.core
+
+
+class Cell(NamedTuple):
+    """One seed of one comparison: training on a target with what was learned elsewhere, and from scratch."""
+
+    core: str
+    algo: str
+    source: str
+    target: str
+    seed: int
+    before: list[Job]
+    scratch: Job
+    transfer: Job
 
 
 class Plan(NamedTuple):
@@ -109,12 +143,16 @@ def read_plan(suite: str) -> Plan:
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
             raise UserError(f"there is no suite called {suite!r}; {hint} Or give a .yml file")
         file = Path(str(resources.files("rims_rl.zoo_configs") / "suites" / f"{suite}.yml"))
-    data = zoo.read_mapping(file)
+    return make_plan(file.stem, zoo.read_mapping(file), file.name)
+
+
+def make_plan(name: str, data: dict[str, Any], where: str) -> Plan:
+    """The plan of what a YAML file holds; ``where`` begins the messages."""
     try:
-        checked = Suite.model_validate(data)
+        suite = Suite.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{file.name}: {_explain(error)}") from error
-    return Plan(file.stem, checked, _jobs(checked, file.name))
+        raise UserError(f"{where}: {_explain(error)}") from error
+    return Plan(name, suite, _jobs(suite, where))
 
 
 def print_shipped() -> None:
@@ -129,31 +167,81 @@ def print_shipped() -> None:
     Console().print(table)
 
 
+def transfer_cells(suite: Suite, file: str) -> list[Cell]:
+    """The comparisons of a suite about transfer. A progressive network has a column for every source; its columns, and
+    what it is compared with, are networks of one column: those of the core ``lstm``, if the suite has it too."""
+    assert suite.transfer is not None
+    carry, cells = suite.transfer.carry, []
+    alone = {"random": suite.evaluation.episodes}  # of random play in the same environment
+    for seed, algo, core in product(suite.seeds, suite.algos, suite.cores):
+        progressive = _core_of(suite, core) == PROGRESSIVE
+        before = {source: _job(suite, file, source, algo, core, seed, alone) for source in suite.transfer.sources}
+        groups = [list(before)] if progressive else [[source] for source in before]
+        for target, group in product(suite.envs, groups):
+            jobs = [before[source] for source in group]
+            name = "+".join(job.name_of_env for job in jobs)
+            init = {"sources": [job.hash for job in jobs], "carry": "columns" if progressive else carry}
+            columns = len(group) if progressive else 0
+            scratch = _job(suite, file, target, algo, core, seed, alone)
+            transfer = _job(suite, file, target, algo, core, seed, {"init": init}, columns)._replace(source=name)
+            cells.append(Cell(core, algo, name, scratch.name_of_env, seed, jobs, scratch, transfer))
+    return cells
+
+
 def _jobs(suite: Suite, file: str) -> list[Job]:
     try:
-        envs = {env: resolve(env, **_checked_options(suite.env_options)) for env in suite.envs}
-        for env in envs.values():
-            _check_variants(suite, env)
+        for env in [*suite.envs, *(suite.transfer.sources if suite.transfer else ())]:
+            _check_variants(suite, resolve(env, **_checked_options(suite.env_options)))
+        if (suite.transfer is None) == (suite.report == "transfer"):
+            raise UserError(f"report: {suite.report} does not fit; a suite has report: transfer if it has transfer:")
+        if suite.transfer is not None:
+            parse_carry(suite.transfer.carry)
+        elif PROGRESSIVE in (_core_of(suite, core) for core in suite.cores):
+            raise UserError("cores: a progressive network needs sources; give them as transfer: {sources: [...]}")
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
-    jobs = [
-        _job(suite, file, env, envs[env], algo, core, seed)
-        for seed, env, algo, core in product(suite.seeds, suite.envs, suite.algos, suite.cores)
-    ]
+    if suite.transfer is not None:
+        cells = transfer_cells(suite, file)
+        _check_distinct([cell.transfer for cell in cells], file)
+        # whole seeds, and in each of them what others need comes first
+        jobs = [
+            job
+            for seed in suite.seeds
+            for kind in ([c.before for c in cells], [[c.scratch] for c in cells], [[c.transfer] for c in cells])
+            for job in chain(*kind)
+            if job.seed == seed
+        ]
+        return list({job.hash: job for job in reversed(jobs)}.values())[::-1]
+    grid = product(suite.seeds, suite.envs, suite.algos, suite.cores)
+    jobs = [_job(suite, file, env, algo, core, seed) for seed, env, algo, core in grid]
+    _check_distinct(jobs, file)
+    return jobs
+
+
+def _check_distinct(jobs: list[Job], file: str) -> None:
     first: dict[str, Job] = {}
     for job in jobs:
         if (other := first.setdefault(job.hash, job)) is not job:
             raise UserError(f"{file}: {other.name} and {job.name} are the same job; change one, or leave it out")
-    return jobs
 
 
-def _job(suite: Suite, file: str, env: str, resolved: Resolved, algo: str, core: str, seed: int) -> Job:
+def _core_of(suite: Suite, name: str) -> str:
+    return str(suite.cores[name].get("core", name))
+
+
+def _job(
+    suite: Suite, file: str, env: str, algo: str, core: str, seed: int, more: Values | None = None, columns: int = 0
+) -> Job:
+    """``more`` goes into the definition; with ``columns``, it is a progressive network."""
+    resolved = resolve(env, **suite.env_options)
     of_core = {key: value for key, value in suite.cores[core].items() if key not in zoo.ALGORITHMS}
+    kind = _core_of(suite, core)
     layers = [
         (f"{file}: overrides", suite.overrides),
         (f"{file}: algos.{algo}", suite.algos[algo]),
-        (f"{file}: cores.{core}", {"core": core} | of_core),
+        (f"{file}: cores.{core}", of_core | {"core": "lstm" if kind == PROGRESSIVE else kind}),
         (f"{file}: cores.{core}.{algo}", suite.cores[core].get(algo, {})),
+        (f"{file}: transfer", {"policy_kwargs.columns": columns} if columns else {}),
     ]
     for where, values in layers:
         if not isinstance(values, dict):
@@ -176,6 +264,7 @@ def _job(suite: Suite, file: str, env: str, resolved: Resolved, algo: str, core:
             "seed": EVALUATION_SEED,
         },
         "curve": suite.curve and suite.curve.model_dump(),
+        **(more or {}),
     }
     return Job(env, resolved.name, algo, core, seed, suite.checkpoint_freq, definition)
 
@@ -208,7 +297,9 @@ def _explain(error: ValidationError) -> str:
         return f"the key {place} is missing"
     if detail["type"] != "extra_forbidden":
         return f"{place} must be {zoo.wanted(detail['msg'])}, got {detail['input']!r}"
-    models: dict[str, type[BaseModel]] = {"": Suite, "evaluation": Evaluation, "curve": Curve}
+    models: dict[str, type[BaseModel]] = {
+        "": Suite, "evaluation": Evaluation, "curve": Curve, "transfer": Transfer
+    }  # fmt: skip
     model = models[".".join(parents)]
     close = difflib.get_close_matches(key, model.model_fields, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(model.model_fields)}"

@@ -12,12 +12,13 @@ from rich.console import Console
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.suite.page_atari import atari_page
+from rims_rl.suite.page_transfer import transfer_page
 from rims_rl.suite.page_variants import variants_page
 from rims_rl.suite.plan import Job, Plan
 from rims_rl.suite.results import read_results
 from rims_rl.suite.tables import table
 
-PAGES = {"variants": variants_page, "atari": atari_page}
+PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_page}
 
 
 def report_suite(plan: Plan, results: Path, out: Path | None) -> None:

@@ -54,6 +54,18 @@ def find_run(folder: Path) -> Path | None:
     return max(runs, key=lambda run: int(run.name.rpartition("_")[2]), default=None)
 
 
+def source_run(source: str, jobs: Path) -> Path:
+    """The finished run of the job with the hash ``source``; ``jobs`` is where a suite has the folders of its jobs."""
+    for folder in jobs.glob(f"*_{source}"):
+        run = find_run(folder)
+        if run is not None and read_result(run).get("finished"):
+            return run
+    raise UserError(
+        f"the run of the job {source}, from which others start, is not in {jobs}, or not finished; bring its folder "
+        "there, or remove its result, so that it is trained again"
+    )
+
+
 class Meter:
     """How far the run of a job is, from the lengths of its episodes, which it writes down after each rollout."""
 

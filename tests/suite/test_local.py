@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from rims_rl.errors import UserError
+from rims_rl.suite.engine import ATTEMPTS
 from rims_rl.suite.estimate import print_estimate
-from rims_rl.suite.local import ATTEMPTS, COMMAND, run_suite
+from rims_rl.suite.local import COMMAND, run_suite
 from rims_rl.suite.plan import read_plan
 from rims_rl.suite.results import finished
 from rims_rl.suite.status import print_status

@@ -1,0 +1,70 @@
+"""``rims-rl transfer``: a suite about transfer, made of flags, run, and reported."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+
+from rims_rl import zoo
+from rims_rl.errors import UserError
+from rims_rl.files import replacing
+from rims_rl.suite.plan import make_plan
+from rims_rl.suite.report import report_suite
+from rims_rl.suite.results import results_folder
+from rims_rl.suite.run import How, run
+
+
+def transfer(
+    sources: str,
+    targets: str,
+    cores: str,
+    seeds: int,
+    steps: int,
+    carry: str,
+    episodes: int,
+    algo: str,
+    overrides: list[str],
+    name: str,
+    results: Path | None,
+    logdir: Path,
+    how: How,
+) -> None:
+    """Write ``<logdir>/suites/<name>.yml``, which `rims-rl suite` reads too, run it, and write its page.
+
+    ``sources``, ``targets`` and ``cores`` are names with commas between them.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise UserError(f"--name must be letters, digits, dots, - and _, got {name!r}")
+    data = {
+        "title": f"Transfer from {_join(sources)} to {_join(targets)}",
+        "envs": _split("--targets", targets),
+        "algos": {algo: {}},
+        "cores": {core: {} for core in _split("--core", cores)},
+        "seeds": list(range(seeds)),
+        "steps": steps,
+        "overrides": zoo.parse_overrides(overrides),
+        "evaluation": {"episodes": episodes},
+        "transfer": {"sources": _split("--sources", sources), "carry": carry},
+        "report": "transfer",
+    }
+    plan = make_plan(name, data, "rims-rl transfer")
+    file = logdir / "suites" / f"{name}.yml"
+    with replacing(file) as temporary:
+        temporary.write_text(yaml.safe_dump(data, sort_keys=False))
+    folder = results_folder(plan, results)
+    run(plan, folder, logdir, how)
+    if not how.dry_run:
+        report_suite(plan, folder, None)
+
+
+def _split(flag: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise UserError(f"{flag} must be different names with commas between them, got {text!r}")
+    return names
+
+
+def _join(text: str) -> str:
+    return ", ".join(name.strip() for name in text.split(","))
