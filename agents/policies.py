@@ -29,11 +29,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     """For vector observations. The base of the other two, which only choose another encoder.
 
     Args:
-        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, a name given to :func:`rims_rl.register_core`, or the
-            dotted path of a factory.
+        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, ``"rmc"``, ``"ntm"``, ``"dnc"``, ``"entnet"``, a name given
+            to :func:`rims_rl.register_core`, or the dotted path of a factory.
         num_rims: how many RIMs there are.
         num_active: how many of them are updated at each step.
-        rim_size: units of one RIM. Every core has a state of ``num_rims * rim_size`` units, so that cores compare.
+        rim_size: units of one RIM. Every core has ``num_rims * rim_size`` units, so that cores compare; ``"ntm"`` and
+            ``"dnc"`` have a memory beside them.
         num_layers: layers of the core.
         critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
             ``"none"``: the critic reads the encoder through one linear layer, without memory.
@@ -93,11 +94,16 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             self.critic = nn.Linear(self.features_dim, width)
         # what sb3-contrib's algorithms and predict() look at
         self.shared_lstm, self.enable_critic_lstm = self.critic_kind == "shared", self.critic_kind == "separate"
-        self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_output_dim)
+        self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_actor.hidden_size)
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, self.device)
 
     def _make_core(self) -> nn.Module:
-        takes_sets = getattr(core_factory(self.core_name), "takes_sets", False)
+        factory = core_factory(self.core_name)
+        if getattr(factory, "state_grows", False):
+            raise ValueError(
+                f"core {self.core_name!r} has a state that grows with every step, and RL needs a fixed one"
+            )
+        takes_sets = getattr(factory, "takes_sets", False)
         width = getattr(self.features_extractor, "element_size", self.features_dim) if takes_sets else self.features_dim
         return make_core(
             self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,

@@ -80,7 +80,7 @@ def _train(
         str | None, typer.Option(help="An Atari game, such as DemonAttack, PickupKnown, or any Gymnasium id.")
     ] = None,
     algo: Algo = "ppo",
-    core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or a core of your own.")] = None,
+    core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, rmc, ntm, dnc, entnet, or your own.")] = None,
     n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,
@@ -304,7 +304,7 @@ def _bench_export(
 def _supervised(
     task: Annotated[str | None, typer.Argument(help="Name of a task, such as copying.")] = None,
     core: Annotated[
-        list[str] | None, typer.Option(help="rims, lstm, gru, ...; may be given several times. Default: rims.")
+        list[str] | None, typer.Option(help="As for train, or transformer; may be given several times. Default: rims.")
     ] = None,
     set_: Set = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train with seeds 0, 1, ... up to so many.")] = 1,
