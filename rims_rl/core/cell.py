@@ -182,6 +182,7 @@ class RIMCell(nn.Module):
         self.input_attention = input_attention
         self.communication = communication
         self.position_competition = position_competition
+        self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
 
         def weight(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
@@ -269,10 +270,14 @@ class RIMCell(nn.Module):
             weights = weights * kept.unsqueeze(1)
             attention = attention * kept
             null = -attention[..., :-1].sum(-1)
-        active = smallest(null, self.num_active, dim=1)
+        active = smallest(self.forced_first(null, dim=1), self.num_active, dim=1)
         values = values.unflatten(-1, (heads, -1))
         read = torch.einsum("bhkn,bnhv->bkhv", weights[..., :-1], values).flatten(2)
         return read, active, attention
+
+    def forced_first(self, null: Tensor, dim: int) -> Tensor:
+        """The attention on null by which RIMs compete: nobody is before those who are forced to be active."""
+        return null if self.forced is None else null.index_fill(dim, self.forced, -math.inf)
 
     def _dynamics(self, read: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """An LSTM or GRU cell of its own for each RIM."""

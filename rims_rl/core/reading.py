@@ -44,7 +44,8 @@ class OneElement:
         if self.s.keys is not None:
             null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[t]).sigmoid_()
             if self.cell.num_active < len(null):
-                active.scatter_(0, order(null, dim=0)[: self.cell.num_active], 1)
+                first = order(self.cell.forced_first(null, dim=0), dim=0)
+                active.scatter_(0, first[: self.cell.num_active], 1)
 
     def add(self, t: int, bias: Tensor, out: Tensor) -> Tensor:
         if self.s.keys is None:
@@ -119,7 +120,8 @@ class Set:
             weights = weights * self.kept_of[t]
             null = -(mean[..., :-1] * kept).sum(-1)
         if self.cell.num_active < K:
-            active.scatter_(0, order(null, dim=1)[:, : self.cell.num_active].t().unsqueeze(-1), 1)
+            first = order(self.cell.forced_first(null, dim=1), dim=1)
+            active.scatter_(0, first[:, : self.cell.num_active].t().unsqueeze(-1), 1)
         read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)
         self.read_of[t].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rims_rl.core.cell import RIMCell, RIMStep, check_shape
+from rims_rl.core.intervention import Part
 from rims_rl.core.scan import scan
 from rims_rl.core.trace import Record, Trace
 
@@ -76,6 +77,8 @@ class RIM(nn.Module):
         widths = [input_size] + [hidden_size] * (num_layers - 1)
         self.layers = nn.ModuleList(RIMCell(width, hidden_size, num_rims, num_active, **options) for width in widths)
         self._traces: list[Trace] = []
+        self._dropped: frozenset[int] = frozenset()
+        self._forced: frozenset[int] = frozenset()
 
     def extra_repr(self) -> str:
         return f"num_layers={self.num_layers}, batch_first={self.batch_first}"
@@ -106,7 +109,11 @@ class RIM(nn.Module):
         for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
             records: list[Record] | None = [] if self._traces else None
             run = scan if _can_scan(layer, x) else plain_scan  # type: ignore[arg-type]
-            x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts, records)  # type: ignore[arg-type]
+            if self._dropped or self._forced:
+                part = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type]
+                x, h_l, c_l = part.scan(run, x, h_l, c_l, episode_starts, records)
+            else:
+                x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts, records)  # type: ignore[arg-type]
             last_h.append(h_l)
             last_c.append(c_l)
             for trace in self._traces:
@@ -125,6 +132,8 @@ class RIM(nn.Module):
         h, c = self._check_state(state, x, x.shape[0])
         hs, cs = [], []
         for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
+            if self._dropped or self._forced:
+                layer = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type, assignment]
             result = layer.step(x, h_l, c_l)  # type: ignore[operator]
             x = result.h
             hs.append(result.h)
@@ -147,6 +156,48 @@ class RIM(nn.Module):
             yield trace
         finally:
             self._traces.remove(trace)
+
+    def drop(self, *rims: int) -> AbstractContextManager[None]:
+        """Take RIMs out, in every layer and every call made inside: the paper's masking of single RIMs.
+
+        The others go on as if the layers had been built without these: ``num_active`` of them are active, or all if
+        fewer are left; they compete and communicate with each other only. The state of a dropped RIM is zero, whatever
+        state is given, and so is its slice of the output; in a trace it is never active and all its attention is zero.
+
+        ::
+
+            with rim.drop(2, 3):
+                output, state = rim(x)
+        """
+        return self._intervene(frozenset(rims), frozenset())
+
+    def force(self, *rims: int) -> AbstractContextManager[None]:
+        """Make RIMs be among the active ones at every step, in every layer and every call made inside.
+
+        Only the choice of who is active changes: the places that are left go to those of the others with the least
+        attention on null, and what a forced RIM reads depends on its attention, as ever.
+        """
+        return self._intervene(frozenset(), frozenset(rims))
+
+    @contextmanager
+    def _intervene(self, dropped: frozenset[int], forced: frozenset[int]) -> Iterator[None]:
+        before = self._dropped, self._forced
+        dropped, forced = self._dropped | dropped, self._forced | forced
+        num_rims: int = self.layers[0].num_rims  # type: ignore[assignment]
+        num_active: int = self.layers[0].num_active  # type: ignore[assignment]
+        if strangers := (dropped | forced) - set(range(num_rims)):
+            raise ValueError(f"there is no RIM {min(strangers)}: RIMs are 0 to {num_rims - 1}")
+        if both := dropped & forced:
+            raise ValueError(f"RIM {min(both)} cannot be dropped and forced")
+        if len(dropped) == num_rims:
+            raise ValueError(f"at least one of the {num_rims} RIMs must be left, got drop of all")
+        if len(forced) > num_active:
+            raise ValueError(f"at most num_active={num_active} RIMs can be forced, got {sorted(forced)}")
+        self._dropped, self._forced = dropped, forced
+        try:
+            yield
+        finally:
+            self._dropped, self._forced = before
 
     def _check_state(self, state: tuple[Tensor, Tensor] | None, x: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         shape = (self.num_layers, batch, self.hidden_size)

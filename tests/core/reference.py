@@ -9,11 +9,15 @@ import math
 import torch
 
 
-def step(cell, elements, h, c):
-    """One step for one batch entry: elements (N, D); h, c: lists of K vectors. Also returns who was active."""
+def step(cell, elements, h, c, dropped=(), forced=()):
+    """One step for one batch entry: elements (N, D); h, c: lists of K vectors. Also returns who was active.
+
+    Dropped RIMs have a state of zero, are never active and are not listened to; forced ones are always active.
+    """
     K = cell.num_rims
+    h, c = ([torch.zeros_like(v[k]) if k in dropped else v[k] for k in range(K)] for v in (h, c))
     X = torch.cat([elements, torch.zeros(1, elements.shape[1], dtype=elements.dtype)])  # equation 1, null last
-    reads, active = read_input(cell, X, h)
+    reads, active = read_input(cell, X, h, dropped, forced)
     told, c_next = [], []
     for k in range(K):
         if k in active:
@@ -24,15 +28,17 @@ def step(cell, elements, h, c):
         c_next.append(c_k)
     if not cell.communication:
         return told, c_next, active
-    return [told[k] + hear(cell, k, told) if k in active else told[k] for k in range(K)], c_next, active
+    return [told[k] + hear(cell, k, told, dropped) if k in active else told[k] for k in range(K)], c_next, active
 
 
-def read_input(cell, X, h):
+def read_input(cell, X, h, dropped, forced):
     """Equations 2 and 3."""
     K, N, heads = cell.num_rims, X.shape[0] - 1, cell.input_heads
+    count = min(cell.num_active, K - len(dropped))
+    out, sure = {k: math.inf for k in dropped}, {k: -math.inf for k in forced}
     values = X @ cell.input_value.T
     if not cell.input_attention:
-        return [values[:N].mean(0)] * K, set(range(K))
+        return [values[:N].mean(0)] * K, set(range(K)) - set(dropped)
     keys, d, v = X @ cell.input_key.T, cell.input_key_size, cell.input_value_size // heads
     attention = []  # attention[k][head]: N + 1 numbers
     for k in range(K):
@@ -46,12 +52,13 @@ def read_input(cell, X, h):
     keeps = [[True] * (N + 1) for _ in range(K)]
     if cell.position_competition:
         for j in range(N):
-            winners = first([-mean[k][j] for k in range(K)], cell.num_active)
+            winners = first([out.get(k, -mean[k][j]) for k in range(K)], count)
             for k in range(K):
                 keeps[k][j] = k in winners
-        active = first([-sum(mean[k][j] for j in range(N) if keeps[k][j]) for k in range(K)], cell.num_active)
+        costs = [-sum(mean[k][j] for j in range(N) if keeps[k][j]) for k in range(K)]
     else:
-        active = first([mean[k][N] for k in range(K)], cell.num_active)
+        costs = [mean[k][N] for k in range(K)]
+    active = first([(out | sure).get(k, cost) for k, cost in enumerate(costs)], count)
     reads = []
     for k in range(K):
         parts = []
@@ -64,7 +71,8 @@ def read_input(cell, X, h):
 
 def first(costs, count):
     """The ``count`` smallest; of equal ones those with the lowest index. Rounded: equal on paper is equal here."""
-    return set(sorted(range(len(costs)), key=lambda k: (round(costs[k], 13), k))[:count])
+    costs = [round(cost, 13) if math.isfinite(cost) else cost for cost in costs]
+    return set(sorted(range(len(costs)), key=lambda k: (costs[k], k))[:count])
 
 
 def lstm(cell, k, x, h, c):
@@ -82,7 +90,7 @@ def gru(cell, k, x, h, c):
     return (1 - z) * n + z * h, c
 
 
-def hear(cell, k, told):
+def hear(cell, k, told, dropped):
     """What RIM k gets from communication."""
     K, e, v = cell.num_rims, cell.comm_key_size, cell.comm_value_size
     parts = []
@@ -91,13 +99,14 @@ def hear(cell, k, told):
         rows = slice(start, start + e), slice(start + e, start + 2 * e), slice(start + 2 * e, start + 2 * e + v)
         query = cell.comm_qkv[k][rows[0]] @ told[k]
         logits = [torch.dot(query, cell.comm_qkv[j][rows[1]] @ told[j]) / math.sqrt(e) for j in range(K)]
-        listened = first([-logit.item() for logit in logits], cell.comm_top_k or K)
+        costs = [math.inf if j in dropped else -logit.item() for j, logit in enumerate(logits)]
+        listened = first(costs, min(cell.comm_top_k or K, K - len(dropped)))
         total = sum(torch.exp(logits[j]) for j in listened)
         parts.append(sum(torch.exp(logits[j]) / total * (cell.comm_qkv[j][rows[2]] @ told[j]) for j in listened))
     return cell.comm_out[k] @ torch.cat(parts)
 
 
-def run(rim, x, state, episode_starts=None):
+def run(rim, x, state, episode_starts=None, dropped=(), forced=()):
     """All layers over a sequence: x (T, B, N, D), state (L, B, hidden). As RIM; then who was active at last."""
     T, B = x.shape[:2]
     outputs, last_h, last_c, actives = [], [], [], []
@@ -112,7 +121,7 @@ def run(rim, x, state, episode_starts=None):
                 if episode_starts is not None and episode_starts[t, b]:
                     h[layer] = [torch.zeros_like(v) for v in h[layer]]
                     c[layer] = [torch.zeros_like(v) for v in c[layer]]
-                h[layer], c[layer], active = step(cell, elements, h[layer], c[layer])
+                h[layer], c[layer], active = step(cell, elements, h[layer], c[layer], dropped, forced)
                 elements = torch.cat(h[layer]).unsqueeze(0)
             outputs[b].append(torch.cat(h[-1]))
             actives[b].append([k in active for k in range(rim.layers[-1].num_rims)])

@@ -92,6 +92,62 @@ def test_fast_and_readable_paths_are_the_same_function(case):
         torch.testing.assert_close(fast, readable, rtol=1e-10, atol=1e-10)
 
 
+@settings(max_examples=60, deadline=None)
+@given(layers(), st.data())
+def test_dropped_and_forced_rims_are_those_of_the_equations_with_them_set_by_hand(case, data):
+    """Forward, in every gradient, in the trace and in single steps, which are the readable path."""
+    rim, x, state, starts = case
+    K, num_active = rim.layers[0].num_rims, rim.layers[0].num_active
+    rims = data.draw(st.permutations(range(K)))
+    dropped = rims[: data.draw(st.integers(0, K - 1))]
+    forced = rims[len(dropped) :][: data.draw(st.integers(0, min(num_active, K - len(dropped))))]
+    inputs = [x, *state, *rim.parameters()]
+    with rim.drop(*dropped), rim.force(*forced), rim.trace() as trace:
+        output, (h, c) = rim(x, state, starts)
+    expected = reference.run(rim, x, state, starts, dropped, forced)
+    assert torch.equal(trace.active, expected[2])
+    assert not trace.active[..., dropped].any() and trace.active[..., forced].all()
+    outside = [
+        trace.input_attention[..., dropped, :],
+        trace.communication[..., dropped, :],
+        trace.communication[..., dropped],
+    ]
+    outside += [state.unflatten(-1, (K, -1))[..., dropped, :] for state in (output, h, c)]
+    assert not any(part.any() for part in outside)
+    ours = [output, h, c, *gradients([output, h, c], inputs)]
+    theirs = [expected[0], *expected[1], *gradients([expected[0], *expected[1]], inputs)]
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    with rim.drop(*dropped), rim.force(*forced), torch.no_grad():
+        torch.testing.assert_close(rim(x, state, starts), (output, (h, c)), rtol=0, atol=1e-12)
+        alive = 1 if starts is None else (starts[0] == 0).unsqueeze(-1)
+        step = rim.step(x[0], tuple(part * alive for part in state))
+    torch.testing.assert_close(step.h[-1], output[0], rtol=1e-10, atol=1e-10)
+    for name in ("active", "input_attention", "communication"):
+        torch.testing.assert_close(getattr(step, name), getattr(trace, name)[0], rtol=1e-10, atol=1e-10)
+
+
+def test_interventions_end_with_their_block_add_up_and_refuse_what_makes_no_sense():
+    rim = RIM(5, 18, 6, 4)
+    x = torch.randn(7, 3, 5)
+    plain = rim(x)[0]
+    with rim.drop(1), rim.drop(4):
+        both = rim(x)[0]
+    with rim.drop(1, 4):
+        assert torch.equal(rim(x)[0], both) and not torch.equal(both, plain)
+    assert torch.equal(rim(x)[0], plain)
+    for intervene, words in (
+        (lambda: rim.drop(6), "no RIM 6: RIMs are 0 to 5"),
+        (lambda: rim.force(-1), "no RIM -1"),
+        (lambda: rim.drop(*range(6)), "at least one of the 6 RIMs must be left"),
+        (lambda: rim.force(*range(5)), r"at most num_active=4 RIMs can be forced, got \[0, 1, 2, 3, 4\]"),
+    ):
+        with pytest.raises(ValueError, match=words), intervene():
+            pass
+    with pytest.raises(ValueError, match="RIM 1 cannot be dropped and forced"), rim.drop(1), rim.force(1):
+        pass
+
+
 @pytest.mark.parametrize("elements", [1, 3])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_hand_written_backward_passes_gradcheck(cell, elements):
