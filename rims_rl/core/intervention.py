@@ -57,7 +57,7 @@ class Part:
         return RIMStep(self._widen_state(h), self._widen_state(c), *self._widen_inside(inside))
 
     def _narrow(self, state: Tensor) -> Tensor:
-        return state.unflatten(-1, (self._num_rims, -1)).index_select(-2, self._rims).flatten(-2)
+        return state.unflatten(-1, (self._num_rims, -1)).index_select(-2, self._rims).flatten(-2)  # type: ignore[no-any-return]
 
     def _widen_state(self, state: Tensor) -> Tensor:
         return self._widen(state.unflatten(-1, (len(self._rims), -1)), -2).flatten(-2)
