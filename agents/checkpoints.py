@@ -6,9 +6,7 @@ rollout, when no data waits for an update.
 
 from __future__ import annotations
 
-import io
 import random
-import zipfile
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +19,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from rims_rl.agents.ppo import RecurrentPPO
 from rims_rl.envs.normalise import restore_statistics, statistics_of_training
 from rims_rl.errors import UserError
-from rims_rl.files import replacing
+from rims_rl.files import read_tensors, write_tensors
 
 FORMAT = 1
 KEPT = 2  # the newest, and one to fall back on
@@ -30,10 +28,7 @@ COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 
 def write_checkpoint(folder: Path, model: RecurrentPPO, **more: Any) -> None:
     """Write ``<folder>/<steps>.pt`` with the state of ``model`` and ``more``, then remove all but the newest two."""
-    contents = io.BytesIO()  # torch's own writing to a full disk would not say what is wrong
-    torch.save({"format": FORMAT, **_capture(model), **more}, contents)
-    with replacing(folder / f"{model.num_timesteps}.pt") as temporary:
-        temporary.write_bytes(contents.getbuffer())
+    write_tensors(folder / f"{model.num_timesteps}.pt", {"format": FORMAT, **_capture(model), **more})
     for old in _list(folder)[:-KEPT]:
         old.unlink()
 
@@ -97,11 +92,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as archive:
-        changed = archive.testzip()  # torch.load does not look at checksums
-    if changed is not None:
-        raise ValueError(f"the checksum of {changed} is wrong")
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    state = read_tensors(path)
     if state["format"] != FORMAT:
         raise ValueError(f"its format is {state['format']}, and this version of rims-rl reads {FORMAT}")
     return state

@@ -31,11 +31,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     """For vector observations. The base of the other two, which only choose another encoder.
 
     Args:
-        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, a name given to :func:`rims_rl.register_core`, or the
-            dotted path of a factory.
+        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, ``"rmc"``, ``"ntm"``, ``"dnc"``, ``"entnet"``, a name given
+            to :func:`rims_rl.register_core`, or the dotted path of a factory.
         num_rims: how many RIMs there are.
         num_active: how many of them are updated at each step.
-        rim_size: units of one RIM. Every core has a state of ``num_rims * rim_size`` units, so that cores compare.
+        rim_size: units of one RIM. Every core has ``num_rims * rim_size`` units, so that cores compare; ``"ntm"`` and
+            ``"dnc"`` have a memory beside them.
         num_layers: layers of the core.
         critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
             ``"none"``: the critic reads the encoder through one linear layer, without memory.
@@ -73,7 +74,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self.critic_kind: str = mapped["critic"]
         self.core_kwargs = {**mapped["lstm_kwargs"], **(core_kwargs or {})}
         self.columns = columns
-        self.lstm_output_dim = (1 + columns) * self.num_rims * self.rim_size  # of the state, as sb3-contrib calls it
+        self.lstm_output_dim = self.num_rims * self.rim_size  # of one core, as sb3-contrib calls it
         if self.critic_kind not in CRITICS:
             raise ValueError(f'critic must be "shared", "separate" or "none", got {critic!r}')
         if self.critic_kind == "shared" and not kwargs.get("share_features_extractor", True):
@@ -107,7 +108,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             self.critic = nn.Linear(self.features_dim, width)
         # what sb3-contrib's algorithms and predict() look at
         self.shared_lstm, self.enable_critic_lstm = self.critic_kind == "shared", self.critic_kind == "separate"
-        self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_output_dim)
+        self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_actor.hidden_size)
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, self.device)
 
     def _make_core(self) -> nn.Module:
@@ -119,8 +120,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         )
 
     def _make_one_core(self, width: int) -> nn.Module:
+        if getattr(core_factory(self.core_name), "state_grows", False):
+            raise ValueError(
+                f"core {self.core_name!r} has a state that grows with every step, and RL needs a fixed one"
+            )
         return make_core(
-            self.core_name, width, self.num_rims * self.rim_size, self.num_rims, self.num_active, self.num_layers,
+            self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,
             **self.core_kwargs,
         )  # fmt: skip
 

@@ -82,7 +82,7 @@ def _train(
         str | None, typer.Option(help="An Atari game, such as DemonAttack, PickupKnown, or any Gymnasium id.")
     ] = None,
     algo: Algo = "ppo",
-    core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or a core of your own.")] = None,
+    core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, rmc, ntm, dnc, entnet, or your own.")] = None,
     n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,
@@ -364,6 +364,47 @@ def _bench_export(
     from rims_rl.bench.export import bench_export
 
     bench_export(threads, repeats, quick, out)
+
+
+@app.command("supervised")
+def _supervised(
+    task: Annotated[str | None, typer.Argument(help="Name of a task, such as copying.")] = None,
+    core: Annotated[
+        list[str] | None, typer.Option(help="As for train, or transformer; may be given several times. Default: rims.")
+    ] = None,
+    set_: Set = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train with seeds 0, 1, ... up to so many.")] = 1,
+    threads: Threads = CORES,
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes that make data. Default: the task's.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of MNIST's files. Default: in your cache.")] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of results. Default: docs/results/supervised in a checkout, else results/supervised."
+        ),
+    ] = None,
+    logdir: Annotated[Path, typer.Option(help="Where checkpoints and networks are kept.")] = Path("logs"),
+    page: Annotated[bool, typer.Option("--page", help="Only write the page of TASK from its results.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the tasks.")] = False,
+) -> None:
+    """Train cores on one of the paper's supervised tasks; the same command goes on after an interruption."""
+    from rims_rl.supervised.tasks import find_task, print_tasks
+
+    if list_:
+        print_tasks()
+        return
+    if task is None:
+        raise UserError("which task is missing: give one, such as copying; --list shows them")
+    published = Path("docs/results")
+    results = results or (published if published.is_dir() else Path("results")) / "supervised"
+    if page:
+        from rims_rl.supervised.page import write_page
+
+        write_page(find_task(task), results)
+        return
+    from rims_rl.supervised.run import supervise
+
+    supervise(task, core or [], set_ or [], seeds, threads, workers, results, logdir, data_dir)
 
 
 @zoo.callback(invoke_without_command=True)

@@ -108,7 +108,7 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
     """
     torch.manual_seed(0)
     count, episodes, differences, state = 0, 0, {"": 0.0}, 0.0
-    zeros = torch.zeros(policy.num_layers, envs.num_envs, policy.lstm_output_dim)
+    zeros = torch.zeros(policy.num_layers, envs.num_envs, policy.lstm_hidden_state_shape[-1])
     states = RNNStates((zeros, zeros), (zeros, zeros))
     for begin in (0, steps // 2):
         observations: Any = envs.reset()
@@ -295,14 +295,14 @@ FORMATS = {
 
 def _describe(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
     """``about``, for those who run the step: the environment's space, and the size of the state."""
-    sizes = {"layers": step.layers, "hidden_size": step.policy.lstm_output_dim}
+    sizes = {"layers": step.layers, "hidden_size": step.policy.lstm_hidden_state_shape[-1]}
     return about | sizes | {"observation_space": space_to_json(space)}
 
 
 def _trace(step: PolicyStep, space: spaces.Space[Any]) -> tuple[torch.export.ExportedProgram, list[str]]:
     """The step as a graph for any batch, and the names of its outputs."""
     observation = _to_tensors(create_empty_array(space, 2))
-    state = torch.zeros(step.layers, 2, step.policy.lstm_output_dim)
+    state = torch.zeros(step.layers, 2, step.policy.lstm_hidden_state_shape[-1])
     inputs = (observation, state, state.clone(), torch.zeros(2, dtype=torch.bool))
     batch = torch.export.Dim("batch")
     shapes = torch.utils._pytree.tree_map(lambda tensor: {1 if tensor.shape == state.shape else 0: batch}, inputs)

@@ -13,12 +13,12 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from pydoc import locate
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
@@ -27,8 +27,9 @@ from rims_rl.envs.names import Resolved, resolve
 from rims_rl.errors import UserError
 
 __all__ = [
-    "A2CConfig", "Loaded", "PPOConfig", "TrainConfig", "human_scores", "load", "load_saved", "paper_scores",
-    "parse_overrides", "print_config", "print_configs", "read_mapping", "wanted",
+    "A2CConfig", "Count", "Fraction", "Layer", "Loaded", "NotNegative", "PPOConfig", "Positive", "TrainConfig",
+    "human_scores", "load", "load_saved", "paper_scores", "parse_overrides", "print_config", "print_configs",
+    "read_mapping", "shipped_sections", "validate", "wanted",
 ]  # fmt: skip
 
 
@@ -127,6 +128,7 @@ class Loaded(NamedTuple):
     sources: dict[str, str]  # key, with dots inside mappings -> "ppo.yml: atari", the user's file, or "--set"
 
 
+Model = TypeVar("Model", bound=BaseModel)
 Layer = tuple[str, dict[str, Any]]  # where it comes from, for messages, and its values
 
 
@@ -146,7 +148,7 @@ def load(
         UserError: one sentence that names the file or ``--set``, the key, the value, and what would be right.
     """
     model, resolved = _model(algo), resolve(env)
-    shipped = _shipped(f"{algo}.yml")
+    shipped = shipped_sections(f"{algo}.yml")
     all_layers = [(f"{algo}.yml: {name}", shipped[name]) for name in _applying(shipped, resolved)]
     if file is not None:
         all_layers += _user_layers(file, model, resolved)
@@ -167,13 +169,13 @@ def load_saved(file: Path, algo: str, overrides: Sequence[str] = ()) -> TrainCon
 def paper_scores() -> dict[str, dict[str, float]]:
     """The paper's Atari table: game -> its scores ``rims`` and ``lstm``, and what the paper prints after "±" as
     ``rims_error`` and ``lstm_error``."""
-    table = _shipped("atari_scores.yml")
+    table = shipped_sections("atari_scores.yml")
     return {game: {column: float(score) for column, score in row.items()} for game, row in table.items()}
 
 
 def human_scores() -> dict[str, dict[str, float]]:
     """Game -> what ``random`` play and a ``human`` tester score."""
-    return dict(_shipped("atari_human.yml"))
+    return dict(shipped_sections("atari_human.yml"))
 
 
 def print_configs() -> None:
@@ -206,7 +208,7 @@ def print_config(env: str, algo: str, file: Path | None = None, overrides: Seque
 def _all_configs() -> Iterator[tuple[str, str, TrainConfig]]:
     """Every section of every algorithm's file, with the sections below it."""
     for algo, model in ALGORITHMS.items():
-        sections = _shipped(f"{algo}.yml")
+        sections = shipped_sections(f"{algo}.yml")
         for name in sections:
             if name in SHARED_SECTIONS:
                 below = dict.fromkeys(("default", name))
@@ -250,7 +252,8 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 @cache
-def _shipped(name: str) -> dict[str, Any]:
+def shipped_sections(name: str) -> dict[str, Any]:
+    """What a YAML file of ``zoo_configs/`` holds."""
     sections: dict[str, Any] = _read_yaml((resources.files("rims_rl.zoo_configs") / name).read_text("utf-8"), name)
     return sections
 
@@ -289,6 +292,7 @@ def _applying(sections: dict[str, Any], resolved: Resolved) -> list[str]:
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """What ``--set`` gives, as a layer."""
     layer = {}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -349,20 +353,27 @@ def _model(algo: str) -> type[TrainConfig]:
 
 
 def _validated(model: type[TrainConfig], layers: Iterable[Layer]) -> Loaded:
+    config, sources = validate(model, layers, _algorithms_with)
+    _check_policy_kwargs(config, sources)
+    _check_sizes(config, sources)
+    return Loaded(config, {key: sources[key] for key in _flatten(config.model_dump())})
+
+
+def validate(
+    model: type[Model], layers: Iterable[Layer], hint: Callable[[str], str | None] = lambda key: None
+) -> tuple[Model, dict[str, str]]:
+    """The layers put together and checked, and where each value comes from; ``hint`` may know an unknown key."""
     values, sources = _merge(layers)
     try:
-        config = model.model_validate(_unflatten(values))
+        return model.model_validate(_unflatten(values)), sources
     except ValidationError as error:
         detail = error.errors()[0]
         key = str(detail["loc"][0])
         where = next(source for name, source in sources.items() if name.split(".")[0] == key)
         if detail["type"] == "extra_forbidden":
-            raise UserError(f"{where}: {_unknown(key, detail['input'], model)}") from error
+            raise UserError(f"{where}: {_unknown(key, detail['input'], model, hint(key))}") from error
         null = " or null" if type(None) in get_args(model.model_fields[key].annotation) else ""
         raise UserError(f"{where}: {key} must be {wanted(detail['msg'])}{null}, got {detail['input']!r}") from error
-    _check_policy_kwargs(config, sources)
-    _check_sizes(config, sources)
-    return Loaded(config, {key: sources[key] for key in _flatten(config.model_dump())})
 
 
 def wanted(message: str) -> str:
@@ -373,17 +384,17 @@ def wanted(message: str) -> str:
     return message.split(" after validation")[0]
 
 
-def _unknown(key: str, value: Any, model: type[TrainConfig]) -> str:
+def _unknown(key: str, value: Any, model: type[BaseModel], hint: str | None) -> str:
     """A sentence about a key that does not exist."""
-    others = [algo for algo, other in ALGORITHMS.items() if key in other.model_fields]
     close = difflib.get_close_matches(key, model.model_fields, n=1)
-    if others:
-        hint = f"only {others[0]} has it"
-    elif close:
-        hint = f"did you mean {close[0]}?"
-    else:
-        hint = f"the keys are {', '.join(model.model_fields)}"
+    if hint is None:
+        hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(model.model_fields)}"
     return f"there is no key {key!r} (value {value!r}); {hint}"
+
+
+def _algorithms_with(key: str) -> str | None:
+    others = [algo for algo, other in ALGORITHMS.items() if key in other.model_fields]
+    return f"only {others[0]} has it" if others else None
 
 
 def _check_policy_kwargs(config: TrainConfig, sources: dict[str, str]) -> None:

@@ -70,6 +70,10 @@ CASES = {
     "lstm": ("Pendulum-v1", "MlpRimsPolicy", {"core": "lstm", "critic": "separate"}),
     "lstm on atari": ("Breakout", "CnnRimsPolicy", {"core": "lstm"}),
     "gru": ("ExportChoices-v0", "MlpRimsPolicy", {"core": "gru", "num_layers": 2}),
+    "rmc": ("CartPole-v1", "MlpRimsPolicy", {"core": "rmc", "core_kwargs": {"heads": 1}}),
+    "ntm": ("CartPole-v1", "MlpRimsPolicy", {"core": "ntm", "num_layers": 2}),
+    "dnc": ("CartPole-v1", "MlpRimsPolicy", {"core": "dnc", "critic": "separate"}),
+    "entnet": ("CartPole-v1", "MlpRimsPolicy", {"core": "entnet"}),
     "gru on minigrid": ("ExportMiniGrid-v0", "MultiInputRimsPolicy", {"core": "gru"}),
     "none": ("ExportSwitches-v0", "MlpRimsPolicy", {"core": "none", "critic": "none"}),
 }  # fmt: skip

@@ -13,8 +13,8 @@ from rims_rl.core.cell import check_shape
 State = tuple[Tensor, Tensor]
 
 
-class _Baseline(nn.Module):
-    """Sizes and checks that the baselines share.
+class Baseline(nn.Module):
+    """Sizes, checks and episode starts: what the baselines share.
 
     Args:
         input_size: width of the input.
@@ -63,7 +63,7 @@ class _Baseline(nn.Module):
         """All of ``x`` in one go, from ``state``."""
 
 
-class LSTM(_Baseline):
+class LSTM(Baseline):
     """torch's fused LSTM. More keyword arguments go to :class:`torch.nn.LSTM`."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
@@ -74,7 +74,7 @@ class LSTM(_Baseline):
         return self.lstm(x, state)  # type: ignore[no-any-return]
 
 
-class GRU(_Baseline):
+class GRU(Baseline):
     """torch's fused GRU; the second state tensor is carried untouched. More keyword arguments go to torch.nn.GRU."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
@@ -86,7 +86,7 @@ class GRU(_Baseline):
         return output, (h, state[1])
 
 
-class Feedforward(_Baseline):
+class Feedforward(Baseline):
     """No memory: the output is the input, and the state is carried untouched."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1) -> None:

@@ -2,7 +2,8 @@
 
 A core is a module with ``input_size``, ``output_size``, ``hidden_size`` (width of each of its two state tensors),
 ``num_layers`` and the call of :class:`rims_rl.RIM`. A factory makes one: ``factory(input_size, hidden_size,
-num_layers=1, **options)``. If it has the attribute ``takes_sets = True``, its cores take `(T, B, N, input_size)` too;
+num_layers=1, **options)``, where ``hidden_size`` says how many units are wanted; a memory beside them makes the state
+wider. If it has the attribute ``takes_sets = True``, its cores take `(T, B, N, input_size)` too;
 others get the elements of a set concatenated. If it has arguments ``num_rims`` and ``num_active`` it is given those.
 """
 
@@ -17,11 +18,19 @@ from typing import Any
 from torch import nn
 
 from rims_rl.core.baselines import GRU, LSTM, Feedforward
+from rims_rl.core.dnc import DNC
+from rims_rl.core.entnet import EntNet
+from rims_rl.core.ntm import NTM
 from rims_rl.core.rim import RIM
+from rims_rl.core.rmc import RMC
+from rims_rl.core.transformer import Transformer
 
 Factory = Callable[..., nn.Module]
 
-_FACTORIES: dict[str, Factory] = {"rims": RIM, "lstm": LSTM, "gru": GRU, "none": Feedforward}
+_FACTORIES: dict[str, Factory] = {
+    "rims": RIM, "lstm": LSTM, "gru": GRU, "none": Feedforward, "rmc": RMC, "ntm": NTM, "dnc": DNC, "entnet": EntNet,
+    "transformer": Transformer,
+}  # fmt: skip
 
 
 def register_core(name: str, factory: Factory) -> None:

@@ -52,7 +52,7 @@ def play(
     envs = with_statistics(watched, saved.get("normalisation"))
     steps, finished, score, starts, told = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
     observations = envs.reset()
-    zeros = torch.zeros(policy.num_layers, 1, policy.lstm_output_dim)
+    zeros = torch.zeros(policy.num_layers, 1, policy.lstm_hidden_state_shape[-1])
     states = RNNStates((zeros, zeros), (zeros, zeros))
     # Ctrl-C stops also what a script started in the background, where Python leaves it ignored
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -79,6 +79,20 @@ def test_every_core_and_critic_trains_in_every_algorithm(core, critic):
         assert model.policy.lstm_hidden_state_shape == (2, 1, 12)
 
 
+@pytest.mark.parametrize("core", ["rmc", "ntm", "dnc", "entnet"])
+def test_other_memories_train_in_every_algorithm(core, tmp_path):
+    options = {"core": core, "critic": "separate" if core == "dnc" else "shared"}
+    for model in algorithms(MlpRimsPolicy, make(box(5), spaces.Discrete(3)), **options):
+        before = [weight.clone() for weight in model.policy.core.parameters()]
+        model.learn(32)
+        changed = [not torch.equal(a, b) for a, b in zip(before, model.policy.core.parameters(), strict=True)]
+        assert sum(changed) > len(changed) / 2  # not all: a short episode never reads what it wrote
+        model.save(tmp_path / "model")
+        state = model.predict(model.env.reset(), deterministic=True)[1]
+        loaded = type(model).load(tmp_path / "model")
+        assert loaded.predict(model.env.reset(), deterministic=True)[1][0].shape == state[0].shape
+
+
 def test_policy_alone_is_saved_and_loaded_with_its_sizes(tmp_path):
     for policy, space, options in [
         (MlpRimsPolicy, box(5), {"core": "gru", "critic": "separate", "num_layers": 2}),
@@ -251,6 +265,7 @@ def test_names_of_policies_work_in_our_algorithms_and_so_do_the_stock_ones():
         (MlpRimsPolicy, box(5), {"rim_size": 4, "lstm_hidden_size": 12}, "rim_size=4 and lstm_hidden_size=12"),
         (MlpRimsPolicy, box(5), {"rim_size": None, "lstm_hidden_size": 13}, "multiple of num_rims=3, got 13; 12 would"),
         (MlpRimsPolicy, box(5), {"core": "lstn"}, "got 'lstn'; did you mean 'lstm'"),
+        (MlpRimsPolicy, box(5), {"core": "transformer"}, "'transformer' has a state that grows"),
         (MlpRimsPolicy, box(5), {"num_active": 4}, "num_active must be between 1 and num_rims=3, got 4"),
         (MlpRimsPolicy, box(5), {"critic": "both"}, "critic must be .* got 'both'"),
         (MlpRimsPolicy, box(5), {"share_features_extractor": False}, 'use critic="separate"'),

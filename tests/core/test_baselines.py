@@ -66,7 +66,7 @@ def test_a_users_own_core_is_found_by_name_or_dotted_path():
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("rim", "did you mean 'rims'"), ("transformer", "dotted path"), ("no.such.Core", "cannot be imported: No module")],
+    [("rim", "did you mean 'rims'"), ("perceptron", "dotted path"), ("no.such.Core", "cannot be imported: No module")],
 )
 def test_an_unknown_core_is_answered_with_what_there_is(name, words):
     with pytest.raises(ValueError, match=words):

@@ -1,0 +1,1 @@
+"""The paper's supervised tasks, one module per task: what ``rims-rl supervised`` trains."""

@@ -1,0 +1,253 @@
+"""One training with one seed, from its beginning or from its checkpoint, and the small file that it leaves.
+
+::
+
+    <logdir>/supervised/<task>/<job>/    checkpoint.pt while it trains, then network.safetensors
+    <results>/<task>/<job>.json          what came out; a job whose hash is here is finished
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from filelock import FileLock
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from rims_rl.errors import UserError
+from rims_rl.files import read_tensors, replacing, write_tensors
+from rims_rl.results import provenance, write_json
+from rims_rl.supervised.task import Task, TaskConfig
+
+WINDOW = 100  # iterations whose mean is one point of the curve
+SAVE_EVERY = 60.0  # seconds
+TESTED_ON_THE_WAY = 128  # sequences of each test
+
+
+class Job(NamedTuple):
+    task: type[Task]
+    config: TaskConfig
+    seed: int
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that changes the outcome, as plain data."""
+        return {"task": self.task.name, "seed": self.seed, "config": self.config.model_dump()}
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """Of its folder and of its result."""
+        return f"{self.config.core.rpartition('.')[2]}_{self.seed}_{self.hash}"
+
+
+def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, workers: int | None) -> None:
+    """Do what is left of a job, and write its result. Waits for another process that is at it."""
+    folder, result = logdir / "supervised" / job.task.name / job.name, results / job.task.name / f"{job.name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        if not result.exists():
+            training = _Training(job, folder, job.task(job.config, data_dir))
+            training.run(job.task.workers if workers is None else workers)
+            write_json(result, training.result())
+            with replacing(folder / "network.safetensors") as temporary:
+                save_file(training.network.state_dict(), temporary)
+            training.checkpoint.unlink(missing_ok=True)
+
+
+class _Batches(Dataset[tuple[Tensor, ...]]):
+    """What :class:`Task` makes, by number: the same in whatever process, and after a resume."""
+
+    def __init__(self, job: Job, task: Task) -> None:
+        self._task, self._seed = task, job.seed
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return self._task.batch(self._seed, index)
+
+
+class _Training:
+    def __init__(self, job: Job, folder: Path, task: Task) -> None:
+        torch.manual_seed(job.seed)
+        self.job, self.task, self.checkpoint = job, task, folder / "checkpoint.pt"
+        self.network = task.network()
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=job.config.learning_rate)
+        self.done = 0  # iterations
+        self.losses: list[float] = []  # since the last point of the curve
+        self.curve: list[tuple[int, float]] = []
+        self.on_the_way: list[dict[str, Any]] = []
+        self.resumed_from: list[int] = []
+        self.seconds = 0.0
+        if self.checkpoint.exists():
+            self._restore()
+
+    def run(self, workers: int) -> None:
+        """To the end, with a checkpoint now and then, and one when Ctrl-C or SIGTERM asks to stop."""
+        config, console = self.job.config, Console(highlight=False, soft_wrap=True)
+        begun, saved = time.monotonic() - self.seconds, time.monotonic()
+        left: Any = range(self.done, config.iterations)
+        batches = DataLoader(_Batches(self.job, self.task), batch_size=None, sampler=left, num_workers=workers)
+        with _progress(console, self) as show, _stop_signals() as stopped:
+            for batch in batches if not self.is_learned else ():
+                self._iterate(batch)
+                self.seconds = time.monotonic() - begun
+                show()
+                if stopped or time.monotonic() - saved > SAVE_EVERY:
+                    self._save()
+                    saved = time.monotonic()
+                if stopped:
+                    console.print(f"stopped after {self.done:,} iterations; the same command goes on from there")
+                    raise SystemExit(128 + stopped[0])
+                if self.is_learned:
+                    break
+
+    @property
+    def is_learned(self) -> bool:
+        return bool(self.curve) and self.curve[-1][1] < self.job.config.stop_below
+
+    def _iterate(self, batch: tuple[Tensor, ...]) -> None:
+        config = self.job.config
+        self.network.train()
+        loss = self.task.loss(self.network, *batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if config.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), config.max_grad_norm)
+        self.optimizer.step()
+        self.done += 1
+        self.losses.append(loss.item())
+        if not math.isfinite(self.losses[-1]):
+            raise UserError(
+                f"training diverged: the loss of {self.job.name} is {self.losses[-1]} after {self.done:,} iterations; "
+                f"try a smaller learning_rate than {config.learning_rate}"
+            )
+        if self.done % WINDOW == 0:
+            self.curve.append((self.done, sum(self.losses) / WINDOW))
+            self.losses = []
+        if self.done % config.test_every == 0:
+            sequences = min(TESTED_ON_THE_WAY, config.test_sequences)
+            self.on_the_way.append({"iteration": self.done, "tests": self._test(sequences)})
+
+    @torch.no_grad()
+    def _test(self, sequences: int) -> dict[str, dict[str, float]]:
+        self.network.eval()
+        return self.task.tests(self.network, sequences)
+
+    def _save(self) -> None:
+        kept = {name: getattr(self, name) for name in _KEPT}
+        write_tensors(
+            self.checkpoint,
+            {
+                "network": self.network.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "random": torch.get_rng_state(),
+                **kept,
+            },
+        )
+
+    def _restore(self) -> None:
+        try:
+            state = read_tensors(self.checkpoint)
+            self.network.load_state_dict(state["network"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            torch.set_rng_state(state["random"])
+        except Exception as error:  # there is no end to how reading garbage can fail
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(f"{self.checkpoint} is damaged ({reason}); remove it to train again") from error
+        for name in _KEPT:
+            setattr(self, name, state[name])
+        self.resumed_from.append(self.done)
+
+    def result(self) -> dict[str, Any]:
+        """What is worth keeping of a finished training, without paths of this machine."""
+        job, started = self.job, time.time()
+        tests = self._test(job.config.test_sequences)
+        with torch.no_grad():
+            record = self.task.record(self.network)
+        core: Any = self.network.core
+        return {
+            "hash": job.hash,
+            "definition": job.definition,
+            "iterations": self.done,
+            "stopped": "learned" if self.is_learned else "budget",
+            "tests": tests,
+            "curve": self.curve,
+            "on_the_way": self.on_the_way,
+            "record": record,
+            "parameters": {"core": _count(core), "all": _count(self.network)},
+            "resumed_from": self.resumed_from,
+            **provenance(),
+            "threads": torch.get_num_threads(),
+            "seconds": {"training": round(self.seconds, 1), "tests": round(time.time() - started, 1)},
+        }
+
+
+_KEPT = ("done", "losses", "curve", "on_the_way", "resumed_from", "seconds")
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """A list that Ctrl-C and SIGTERM put themselves in; a second one acts at once."""
+    received: list[int] = []
+    own = os.getpid()  # processes that make data inherit the handler, and have nothing to say
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(number: int, frame: Any) -> None:
+        received.append(number)
+        restore()
+        if os.getpid() == own:
+            print("stopping after this iteration; once more to stop at once", file=sys.stderr)
+
+    def restore() -> None:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield received
+    finally:
+        restore()
+
+
+@contextmanager
+def _progress(console: Console, training: _Training) -> Iterator[Any]:
+    """A bar; what it yields draws it anew."""
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        TextColumn(
+            "{task.completed:,.0f} / {task.total:,.0f}  {task.fields[rate]:.1f}/s  loss {task.fields[loss]:.4f}"
+        ),
+        TimeRemainingColumn(),
+    ]
+    first, begun = training.done, time.monotonic()
+    with Progress(*columns, console=console) as progress:
+        name = f"{training.job.config.core}, seed {training.job.seed}"
+        bar = progress.add_task(name, total=training.job.config.iterations, rate=0.0, loss=math.nan)
+
+        def show() -> None:
+            rate = (training.done - first) / max(time.monotonic() - begun, 1e-9)
+            loss = training.losses[-1] if training.losses else training.curve[-1][1]
+            progress.update(bar, completed=training.done, rate=rate, loss=loss)
+
+        yield show

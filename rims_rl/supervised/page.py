@@ -1,0 +1,254 @@
+"""The page of a task: tables and pictures from its result files alone, with the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from rims_rl.errors import UserError
+from rims_rl.files import replacing
+from rims_rl.statistics import mean_difference, summary
+from rims_rl.suite.tables import table
+from rims_rl.supervised.task import Task, load
+from rims_rl.zoo import shipped_sections
+
+PAPER = "supervised_paper.yml"
+SIZES = ("core", "num_rims", "num_active", "hidden_size")  # the label says these in words
+Group = list[dict[str, Any]]  # the results of the seeds of one setting
+
+
+def write_page(task: type[Task], results: Path) -> None:
+    """Write ``<results>/<task>.md`` and the PNGs beside it."""
+    groups = read_groups(task, results)
+    if not groups:
+        raise UserError(f"{results / task.name} has no results; run some first: rims-rl supervised {task.name}")
+    out = results / f"{task.name}.md"
+    sections = [_heading(task, groups), _settings(groups), *_tables(task, groups), *_differences(groups)]
+    sections += _pictures(task, groups, out)
+    with replacing(out) as temporary:
+        temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
+    count = sum(len(group) for group in groups.values())
+    Console(highlight=False, soft_wrap=True).print(f"{count} results: written to {out}")
+
+
+def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
+    """Setting in words -> its results, RIMs first."""
+    found: Group = []
+    for path in sorted((results / task.name).glob("*.json")):
+        try:
+            found.append(json.loads(path.read_text()))
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}); take it from git, or remove it to train again") from error
+    groups: dict[str, Group] = {}
+    found.sort(key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(result), _seed(result)))
+    for result in found:
+        groups.setdefault(_label(task, result["definition"]["config"]), []).append(result)
+    return groups
+
+
+def _label(task: type[Task], config: dict[str, Any]) -> str:
+    """Core and sizes, then whatever differs from the zoo's settings for this core."""
+    core = config["core"]
+    words = f"{core} {config['num_rims']}/{config['num_active']}" if core == "rims" else core
+    standard = load(task, [f"core={core}"]).model_dump()
+    ours, usual = ({**each, **each["core_kwargs"]} for each in (config, standard))
+    others = [key for key in ours if key not in (*SIZES, "core_kwargs") and ours[key] != usual.get(key)]
+    missing = [f"without {key}" for key in usual if key not in ours]
+    return ", ".join([words, f"{config['hidden_size']} units", *(f"{key}={ours[key]}" for key in others), *missing])
+
+
+def _heading(task: type[Task], groups: dict[str, Group]) -> str:
+    few = [label for label, group in groups.items() if len(group) < 3]
+    partial = (
+        f"\n\n**This page is partial**: {len(few)} of {len(groups)} settings have fewer than 3 seeds so far, and what "
+        "the paper has and we do not is marked –."
+    )
+    return (
+        f"# {task.title}\n\nWritten by `rims-rl supervised {task.name} --page` from the files in `{task.name}/`, of "
+        "which each is one training with one seed." + (partial if few else "")
+    )
+
+
+def _settings(groups: dict[str, Group]) -> str:
+    rows = []
+    for label, group in groups.items():
+        learned = sum(result["stopped"] == "learned" for result in group)
+        iterations = ", ".join(f"{result['iterations']:,}" for result in group)
+        last = ", ".join(f"{result['curve'][-1][1]:.3f}" if result["curve"] else "–" for result in group)
+        parameters = group[0]["parameters"]["core"]
+        hours = sum(result["seconds"]["training"] for result in group) / 3600
+        rows.append(
+            [label, len(group), iterations, last, f"{learned} of {len(group)}", f"{parameters:,}", f"{hours:.2f}"]
+        )
+    head = ["setting", "seeds", "iterations", "last training loss", "stopped early", "parameters of the core", "hours"]
+    return "## What was trained\n\n" + table(head, rows)
+
+
+def _tables(task: type[Task], groups: dict[str, Group]) -> list[str]:
+    """One table for each measure: ours with intervals, and the paper's where it has one."""
+    paper = shipped_sections(PAPER).get(task.name, {"measure": None, "rows": []})
+    first = next(iter(groups.values()))[0]["tests"]
+    parts = []
+    for measure in next(iter(first.values())):
+        theirs = paper["rows"] if measure == paper["measure"] else []
+        told = [test for test in first if any(test in row["tests"] for row in theirs)]
+        theirs = theirs if told else []
+        head = ["setting", "seeds"]
+        for test in first:
+            head += [test, "paper"] if test in told else [test]
+        rows = []
+        for label, group in groups.items():
+            match = next((row for row in theirs if _is(row, group[0]["definition"]["config"])), None)
+            rows.append([label, len(group), *_cells(first, told, group, measure, match)])
+        ours = [group[0]["definition"]["config"] for group in groups.values()]
+        for row in theirs:
+            if not any(_is(row, config) for config in ours):
+                rows.append([f"{row['name']} (not run here)", "", *_cells(first, told, [], measure, row)])
+        parts.append(
+            f"## {measure.capitalize()}\n\nMeans over seeds with 95 % bootstrap intervals (one seed has none).\n\n"
+            + table(head, rows)
+        )
+    return parts
+
+
+def _cells(
+    tests: Iterable[str], told: Sequence[str], group: Group, measure: str, paper: dict[str, Any] | None
+) -> list[str]:
+    cells = []
+    for test in tests:
+        cells.append(_mean(np.array([result["tests"][test][measure] for result in group])))
+        if test in told:
+            cells.append("–" if paper is None or test not in paper["tests"] else f"{paper['tests'][test]:g}")
+    return cells
+
+
+def _mean(values: np.ndarray) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.3f}" if len(values) else "–"
+    found = summary(values)
+    low, high = found["mean_95"]
+    return f"{found['mean']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _differences(groups: dict[str, Group]) -> list[str]:
+    """Each other setting minus the first one, which is of RIMs if there is one."""
+    (reference, first), *others = groups.items()
+    if not others:
+        return []
+    parts = []
+    for measure in next(iter(first[0]["tests"].values())):
+        rows = []
+        for label, group in others:
+            row = [label]
+            for test in first[0]["tests"]:
+                mine, theirs = (np.array([r["tests"][test][measure] for r in each]) for each in (first, group))
+                difference = theirs.mean() - mine.mean()
+                if min(len(mine), len(theirs)) < 2:
+                    row.append(f"{difference:+.3f}")
+                else:
+                    low, high = mean_difference(theirs, mine)
+                    row.append(f"{difference:+.3f} ({low:+.3f} to {high:+.3f})")
+            rows.append(row)
+        parts.append(f"{measure.capitalize()}:\n\n" + table(["setting", *first[0]["tests"]], rows))
+    return [
+        f"## Against {reference}\n\nMean over seeds of each setting minus that of {reference}, with 95 % bootstrap "
+        "intervals where both have at least two seeds.\n\n" + "\n\n".join(parts)
+    ]
+
+
+def _pictures(task: type[Task], groups: dict[str, Group], out: Path) -> list[str]:
+    drawn = {"learning": _learning(groups)}
+    recorded = {label: group[0]["record"] for label, group in groups.items() if group[0]["record"].get("active")}
+    if recorded:
+        drawn["activation"] = _activation(recorded)
+    parts = []
+    for name, figure in drawn.items():
+        path = out.with_name(f"{out.stem}_{name}.png")
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=100, format="png")
+        parts.append(f"![{name}]({path.name})\n\n{CAPTIONS[name]}")
+    return ["## Pictures", *parts]
+
+
+CAPTIONS = {
+    "learning": "Over training, one line for each seed: the loss of training (mean of 100 iterations), and the tests.",
+    "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in.",
+}
+
+
+def _learning(groups: dict[str, Group]) -> Figure:
+    tests = next(iter(groups.values()))[0]["tests"]
+    measure = next(iter(next(iter(tests.values()))))
+    names = ["loss of training", *tests]
+    figure = Figure(figsize=(3.2 * len(names), 3.2), layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False, sharey=False)[0]
+    for number, (label, group) in enumerate(groups.items()):
+        for seed, result in enumerate(group):
+            label_once = label if seed == 0 else None
+            lines = [np.array(result["curve"]).reshape(-1, 2)]
+            for test in tests:
+                points = [(point["iteration"], point["tests"][test][measure]) for point in result["on_the_way"]]
+                lines.append(np.array([*points, (result["iterations"], result["tests"][test][measure])]))
+            for axes, line in zip(panels, lines, strict=True):
+                axes.plot(line[:, 0], line[:, 1], color=f"C{number % 10}", label=label_once, lw=1)
+    for axes, name in zip(panels, names, strict=True):
+        axes.set_title(name if name == names[0] else f"{name}: {measure}", fontsize=8)
+        axes.set_xlabel("iterations", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+    panels[0].legend(fontsize=6)
+    return figure
+
+
+def _activation(recorded: dict[str, dict[str, Any]]) -> Figure:
+    figure = Figure(figsize=(9, 1.8 * len(recorded)), layout="constrained")
+    for axes, (label, record) in zip(
+        figure.subplots(len(recorded), squeeze=False)[:, 0], recorded.items(), strict=True
+    ):
+        active = np.array([[step == "1" for step in rim] for rim in record["active"]])  # (K, T)
+        axes.pcolormesh(active, cmap="Greys", vmin=-0.1, vmax=1.1)
+        axes.set_title(label, fontsize=8)
+        axes.set_yticks(np.arange(len(active)) + 0.5, [f"RIM {k}" for k in range(len(active))], fontsize=7)
+        axes.set_xticks(np.arange(active.shape[1]) + 0.5, [str(x or "·") for x in record["input"]], fontsize=5)
+        axes.invert_yaxis()
+        axes.tick_params(length=0)
+    return figure
+
+
+def _provenance(groups: dict[str, Group]) -> str:
+    done = [result for group in groups.values() for result in group]
+    rows = [
+        ["rims-rl", _all(f"{result['rims_rl']} ({result['commit']})" for result in done)],
+        ["torch, numpy", _all(f"{result['torch']}, {result['numpy']}" for result in done)],
+        ["machine", _all(f"{r['machine']['cpu']}, {r['machine']['cores']} cores" for r in done)],
+        ["threads", _all(str(result["threads"]) for result in done)],
+        ["interrupted and resumed", str(sum(bool(result["resumed_from"]) for result in done))],
+        ["when", f"{min(r['date'] for r in done)[:10]} to {max(r['date'] for r in done)[:10]}"],
+    ]
+    return "## Where it was run\n\n" + table(["", ""], rows)
+
+
+def _is(row: dict[str, Any], config: dict[str, Any]) -> bool:
+    """Whether a row of the paper's table is of this setting; what RIMs leave out is among the core's options."""
+    flat = {"input_attention": True, "communication": True} | config | config["core_kwargs"]
+    return all(flat[key] == value for key, value in row["setting"].items())
+
+
+def _size(result: dict[str, Any]) -> tuple[Any, ...]:
+    config = result["definition"]["config"]
+    return config["core"], -config["hidden_size"], config["num_rims"], config["num_active"]
+
+
+def _seed(result: dict[str, Any]) -> int:
+    seed: int = result["definition"]["seed"]
+    return seed
+
+
+def _all(values: Iterable[str]) -> str:
+    return "; ".join(sorted(set(values)))

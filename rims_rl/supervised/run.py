@@ -1,0 +1,36 @@
+"""``rims-rl supervised``: train cores on a task with several seeds, and write the page of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rims_rl.supervised.job import Job, run_job
+from rims_rl.supervised.page import write_page
+from rims_rl.supervised.task import load
+from rims_rl.supervised.tasks import find_task
+
+
+def supervise(
+    name: str,
+    cores: Sequence[str],
+    overrides: Sequence[str],
+    seeds: int,
+    threads: int,
+    workers: int | None,
+    results: Path,
+    logdir: Path,
+    data_dir: Path | None,
+) -> None:
+    """Train every core with seed 0, then every one with seed 1, and so on; what is finished is not repeated."""
+    torch.set_num_threads(threads)
+    task = find_task(name)
+    configs = [load(task, [f"core={core}", *overrides]) for core in cores] if cores else [load(task, overrides)]
+    jobs = [Job(task, config, seed) for seed in range(seeds) for config in configs]
+    for config in configs:
+        task(config, data_dir).network()  # what cannot be built is to be known before the first hour
+    for job in jobs:
+        run_job(job, logdir, results, data_dir, workers)
+        write_page(task, results)

@@ -1,0 +1,124 @@
+"""What a supervised task is: its settings, its data, its network, its loss and its tests."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from rims_rl.core import make_core
+from rims_rl.errors import UserError
+from rims_rl.zoo import Count, Fraction, Layer, NotNegative, Positive, parse_overrides, shipped_sections, validate
+
+FILE = "supervised.yml"
+Tests = dict[str, dict[str, float]]  # test -> measure -> value
+
+
+class TaskConfig(BaseModel):
+    """Settings that all tasks have. No field has a default here: ``zoo_configs/supervised.yml`` gives them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    core: Annotated[str, Field(min_length=1)]
+    num_rims: Count
+    num_active: Count
+    hidden_size: Count
+    num_layers: Count
+    core_kwargs: dict[str, Any]
+
+    iterations: Count
+    batch_size: Count
+    learning_rate: Positive
+    max_grad_norm: Positive | None
+    dropout: Fraction  # on what goes into the core and on what comes out
+    stop_below: NotNegative  # training ends when the mean loss of the last 100 iterations is below
+    test_every: Count  # iterations between tests on the way
+    test_sequences: Count
+
+
+class Task(ABC):
+    """One task with one configuration. Data follow from a seed and a number alone, so that any process can make them.
+
+    Args:
+        config: of this task.
+        data_dir: where files are kept that a task downloads; None: in the user's cache.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    config_class: ClassVar[type[TaskConfig]] = TaskConfig
+    workers: ClassVar[int] = 0  # processes that make data; 0 where that takes next to no time
+    config: Any
+
+    def __init__(self, config: TaskConfig, data_dir: Path | None = None) -> None:
+        self.config = config
+        self.data_dir = data_dir
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """A new network. Its attribute ``core`` is the core."""
+
+    @abstractmethod
+    def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
+        """Batch number ``index`` of the training with ``seed``."""
+
+    @abstractmethod
+    def loss(self, network: nn.Module, *batch: Tensor) -> Tensor:
+        """What training makes smaller."""
+
+    @abstractmethod
+    def tests(self, network: nn.Module, sequences: int) -> Tests:
+        """How well the network does, with ``sequences`` of each kind, the same for every network."""
+
+    def record(self, network: nn.Module) -> dict[str, Any]:
+        """Plain data for the pictures of the page."""
+        return {}
+
+    def core(self, input_size: int) -> nn.Module:
+        config = self.config
+        try:
+            return make_core(
+                config.core, input_size, config.hidden_size, config.num_rims, config.num_active, config.num_layers,
+                **config.core_kwargs,
+            )  # fmt: skip
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+
+class CoreNetwork(nn.Module):
+    """Encoder, core and head over a sequence `(T, B, ...)`, with dropout before and after the core."""
+
+    def __init__(self, encoder: nn.Module, core: nn.Module, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder, self.core = encoder, core
+        self.head = nn.Linear(core.output_size, outputs)  # type: ignore[arg-type]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, last: int) -> Tensor:
+        """The outputs of the last steps, `(last, B, outputs)`."""
+        output, _ = self.core(self.dropout(self.encoder(x)))
+        result: Tensor = self.head(self.dropout(output[-last:]))
+        return result
+
+
+def generator(*numbers: int) -> torch.Generator:
+    """Random numbers that follow from ``numbers``."""
+    state = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+    return torch.Generator().manual_seed(state)
+
+
+TRAINING, TESTING = 0, 1  # first number of a generator: no test sequence is among those of training
+
+
+def load(task: type[Task], overrides: Sequence[str] = ()) -> TaskConfig:
+    """The settings of a task, with ``key=value`` as ``--set`` gives them."""
+    layers: list[Layer] = [(f"{FILE}: {name}", shipped_sections(FILE)[name]) for name in ("default", task.name)]
+    if overrides:
+        layers.append(("--set", parse_overrides(overrides)))
+    return validate(task.config_class, layers)[0]
