@@ -23,6 +23,7 @@ from rims_rl.agents.encoders import DictEncoder
 from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.bench.update import N_ENVS, N_STEPS, encoder_forward, encoder_update, forward, make_models
 from rims_rl.envs.make import make_envs
+from rims_rl.envs.minigrid_vec import make_minigrid
 from rims_rl.envs.names import Resolved, resolve
 from rims_rl.errors import UserError
 from rims_rl.results import provenance, write_json
@@ -123,11 +124,16 @@ def _minigrid(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any]
         models[f"ours, {core}"] = RecurrentPPO(config.policy, envs, policy_kwargs=policy_kwargs, **kwargs)
     del kwargs["sequence_length"]
     lstm = {"lstm_hidden_size": config.num_rims * config.rim_size, "features_extractor_class": _FlatEncoder}
-    stock = sb3_contrib.RecurrentPPO("MultiInputLstmPolicy", envs, policy_kwargs=lstm, **kwargs)
-    return {"stock": stock, **models}, 3.0, (
-        "stock: sb3_contrib.RecurrentPPO and MultiInputLstmPolicy, one LSTM for the actor and one for the critic. "
-        "ours: rims_rl.agents.RecurrentPPO and MultiInputRimsPolicy, sequences as in the zoo. Both have the same "
-        "environments, and the same encoder for small grids."
+    assert env.observation is not None
+    one_by_one = make_minigrid(env.id, config.n_envs, env.observation, 0)
+    stock = {
+        name: sb3_contrib.RecurrentPPO("MultiInputLstmPolicy", its_envs, policy_kwargs=lstm, **kwargs)
+        for name, its_envs in (("stock", one_by_one), ("stock, our vector env", envs))
+    }
+    return stock | models, 3.0, (
+        "stock: sb3_contrib.RecurrentPPO and MultiInputLstmPolicy, one LSTM for the actor and one for the critic, on "
+        "Stable-Baselines3's DummyVecEnv of the same environment, and on ours. ours: rims_rl.agents.RecurrentPPO and "
+        "MultiInputRimsPolicy, sequences as in the zoo. All have the same encoder for small grids."
     )  # fmt: skip
 
 
