@@ -32,12 +32,19 @@ app.add_typer(suite, name="suite")
 
 
 def main() -> None:
-    """Run the command line; a UserError becomes one line on stderr and exit code 2."""
+    """Run the command line; a UserError, or a file that is not as it should be, becomes one line and exit code 2."""
     try:
         app(prog_name="rims-rl")
     except UserError as error:
-        print(f"rims-rl: {error}", file=sys.stderr)
-        sys.exit(2)
+        message = str(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        message = f"{error.filename}: {error.strerror}"
+    else:
+        return
+    print(f"rims-rl: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _print_version(wanted: bool) -> None:

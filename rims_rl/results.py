@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 from datetime import datetime, timezone
@@ -41,7 +42,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 def _commit() -> str | None:
     """The commit of the checkout this package runs from, with ``+`` if files differ from it; None if installed."""
     root = Path(__file__).parents[1]
-    if not (root / ".git").exists():
+    if not (root / ".git").exists() or shutil.which("git") is None:
         return None
     git = ["git", "-C", str(root)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)

@@ -147,6 +147,11 @@ def run_installed(site, folder, *arguments):
     return run(folder, *arguments, PYTHONPATH=str(site))
 
 
+def test_a_file_that_cannot_be_written_is_one_line(monkeypatch, capsys):
+    command = ["evaluate", "CartPole-v1", "--random", "--episodes", "1", "--out", "/proc/nowhere/x.json"]
+    assert fail(command, monkeypatch, capsys) == "rims-rl: /proc/nowhere: No such file or directory\n"
+
+
 def run(folder, *arguments, **environment):
     """Run Python in `folder`, far from the sources unless told, and insist on success."""
     result = subprocess.run(
