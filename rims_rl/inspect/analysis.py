@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.inspect.information import WHAT, measure_information, switches
-from rims_rl.inspect.pictures import draw_information, draw_raster, draw_switches, draw_usage
+from rims_rl.pictures import draw_information, draw_raster, draw_switches, draw_usage
 from rims_rl.results import provenance, write_json
 
 LAGS = np.arange(-6, 7)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
 
-from rims_rl.inspect.colours import rim_colours
+
+def rim_colours(count: int) -> list[tuple[float, float, float]]:
+    """One for each RIM, around the colour wheel, as red, green and blue between 0 and 1."""
+    return [colorsys.hls_to_rgb((k / count + 0.62) % 1, 0.58, 0.6) for k in range(count)]
 
 
 def draw_raster(
@@ -43,6 +49,15 @@ def draw_raster(
     axes.set(xlabel="step", xlim=(0, steps))
     for row in range(1, count):
         axes.axhline(row - 0.5, color="white", lw=1.5)
+
+
+def raster_image(active: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """:func:`draw_raster` as (height, width, 3) bytes."""
+    figure = Figure(figsize=(9, 0.9 + 0.3 * active.shape[1]), dpi=80, layout="constrained")
+    draw_raster(figure.subplots(), active, starts)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
 def draw_usage(axes: Axes, usage: np.ndarray, num_active: int) -> None:
