@@ -355,6 +355,16 @@ def _bench_export(
     bench_export(threads, repeats, quick, out)
 
 
+@bench.command("trace")
+def _bench_trace(
+    threads: Threads = 1, repeats: Repeats = 5, quick: Quick = False, out: Out = Path("docs/results/bench_trace.json")
+) -> None:
+    """Time what looking inside costs a step of a policy, off and on."""
+    from rims_rl.bench.trace import bench_trace
+
+    bench_trace(threads, repeats, quick, out)
+
+
 @zoo.callback(invoke_without_command=True)
 def _zoo(context: typer.Context) -> None:
     """List the configurations that come with rims-rl."""

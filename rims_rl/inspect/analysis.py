@@ -69,8 +69,9 @@ def _statistics(one: Recorded) -> dict[str, Any]:
     begins = {name: switches(one.active, happened, one.starts, LAGS) for name, happened in one.events.items()}
     kept = ("run", "env", "steps", "num_rims", "num_active", "deterministic", "evaluation_seed", "drop", "force")
     return {
-        **{key: one.about[key] for key in (*kept, "episodes")},
+        **{key: one.about[key] for key in kept},
         "recorded_steps": len(one.active),
+        "scores": [episode["score"] for episode in one.about["episodes"] if episode["score"] is not None],
         "usage": one.usage.tolist(),
         "switching_rate": (switched.sum(0) / max(1, len(switched))).tolist(),
         "steps_with_event": {name: int(happened.sum()) for name, happened in one.events.items()},
