@@ -19,12 +19,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import Image
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
+from torch import Tensor
 
 from rims_rl.agents.checkpoints import seed_at, start_games_again
 from rims_rl.agents.portable import read_about, save_policy
 from rims_rl.agents.ppo import RecurrentPPO
+from rims_rl.agents.tensorboard import Counts
 from rims_rl.core import RIM
 from rims_rl.errors import UserError
 from rims_rl.files import cut, replacing
@@ -164,6 +167,7 @@ class Evaluation(_Callback):
         mean = float(np.mean(scores))
         self.logger.record("eval/mean_reward", mean)
         self.logger.record("eval/mean_ep_length", float(np.mean(lengths)))
+        write_raster(self.model)
         if mean > self._best:
             self._best = mean
             policy: Any = self.model.policy
@@ -253,14 +257,35 @@ def due(model: RecurrentPPO, freq: int) -> bool:
 
 
 def record_rim_statistics(model: RecurrentPPO) -> None:
-    """How often each RIM is active, how often activity switches, and the entropy of input attention.
+    """How often each RIM is active, how often activity switches, and the entropy of input attention."""
+    if not isinstance(model.policy.core, RIM):
+        return
+    active, attention, _ = _look_inside(model)
+    model.logger.record("rims/usage", Counts(active.sum(0).tolist()))
+    for k, share in enumerate(active.float().mean(0).tolist()):
+        model.logger.record(f"rims/active_{k}", share)
+    entropy = -(attention * attention.clamp_min(1e-12).log()).sum(-1).mean()
+    model.logger.record("rims/attention_entropy", entropy.item())
+    model.logger.record("rims/switching_rate", active.float().diff(dim=0).abs().mean().item())
 
-    Measured on one environment's part of the rollout, run through the core once more.
-    """
+
+def write_raster(model: RecurrentPPO) -> None:
+    """Which RIMs were active at each step, as a picture. At once: a checkpoint keeps only numbers for later."""
+    if not isinstance(model.policy.core, RIM):
+        return
+    from rims_rl.pictures import raster_image  # it takes a second to import, and only evaluations want it
+
+    active, _, starts = _look_inside(model)
+    picture = Image(raster_image(active.numpy(), starts.numpy() != 0), "HWC")
+    for output in model.logger.output_formats:
+        output.write({"rims/activity": picture}, {"rims/activity": ()}, model.num_timesteps)
+
+
+def _look_inside(model: RecurrentPPO) -> tuple[Tensor, Tensor, Tensor]:
+    """Of one environment's part of the rollout, run through the core once more: who was active (T, K), input attention
+    (T, K, N + 1), and episode starts (T)."""
     policy: Any = model.policy
     buffer: Any = model.rollout_buffer
-    if not isinstance(policy.core, RIM):
-        return
     observations = buffer.observations
     first = {k: v[:, 0] for k, v in observations.items()} if isinstance(observations, dict) else observations[:, 0]
     state = tuple(part[:, :1] for part in buffer.states[0].pi)
@@ -268,9 +293,4 @@ def record_rim_statistics(model: RecurrentPPO) -> None:
     with torch.no_grad(), policy.core.trace() as trace:
         obs = obs_as_tensor(first, policy.device)
         policy._process_sequence(policy._features(obs, policy.pi_features_extractor), state, starts, policy.core)
-    active, attention = trace.active[:, 0].float(), trace.input_attention[:, 0]
-    for k, share in enumerate(active.mean(0).tolist()):
-        model.logger.record(f"rims/active_{k}", share)
-    entropy = -(attention * attention.clamp_min(1e-12).log()).sum(-1).mean()
-    model.logger.record("rims/attention_entropy", entropy.item())
-    model.logger.record("rims/switching_rate", active.diff(dim=0).abs().mean().item())
+    return trace.active[:, 0].cpu(), trace.input_attention[:, 0].cpu(), starts.cpu()

@@ -296,6 +296,12 @@ def _inspect(
     run: Annotated[Path, typer.Argument(help="Folder of a run whose core is rims, or its folder best.")],
     out: Annotated[Path | None, typer.Option(help="Recording to write: .npz. Default: in the run.")] = None,
     html: Annotated[Path | None, typer.Option(help="Page to write, too: one .html file, to open in a browser.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Folder to write pictures and statistics to: use, events, information.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Another run, to be played alike and put beside it in pictures.")
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes; on Atari, whole games.")] = 1,
     variant: Annotated[
         str | None, typer.Option(help="Variant of the environment to play in, such as novel-colour.")
@@ -307,12 +313,12 @@ def _inspect(
     drop: Drop = None,
     force: Force = None,
 ) -> None:
-    """Record what each RIM does while the agent plays; --html makes a page to look through it."""
+    """Record what each RIM does while the agent plays; make a page to look through it, or pictures."""
     from rims_rl.inspect.record import inspect
     from rims_rl.interventions import read_rims
 
     rims = read_rims("--drop", drop), read_rims("--force", force)
-    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads, *rims)
+    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads, *rims, pictures, compare)
 
 
 @app.command("export")
@@ -371,6 +377,16 @@ def _bench_export(
     from rims_rl.bench.export import bench_export
 
     bench_export(threads, repeats, quick, out)
+
+
+@bench.command("trace")
+def _bench_trace(
+    threads: Threads = 1, repeats: Repeats = 5, quick: Quick = False, out: Out = Path("docs/results/bench_trace.json")
+) -> None:
+    """Time what looking inside costs a step of a policy, off and on."""
+    from rims_rl.bench.trace import bench_trace
+
+    bench_trace(threads, repeats, quick, out)
 
 
 @app.command("supervised")

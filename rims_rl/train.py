@@ -221,9 +221,15 @@ class _Session:
         with (run / "command.txt").open("a") as file:
             file.write(self.command + "\n")
         self.write_result(finished=False)
+        told = {
+            "env": self.env.name,
+            "algo": self.arguments.algo,
+            "seed": self.arguments.seed,
+            **self.settings.model_dump(),
+        }
         monitor_size, tensorboard_size = (state["monitor_size"], state["tensorboard_size"]) if state else (0, 0)
         with (
-            closing(TensorBoardFile(run / "tensorboard", tensorboard_size)) as self.board,
+            closing(TensorBoardFile(run / "tensorboard", tensorboard_size, told)) as self.board,
             closing(Monitoring(run / "0.monitor.csv", monitor_size, self.env.id, self.begun)) as self.monitoring,
             closing(ProgressBar(self.settings.n_timesteps, console)) as progress,
         ):

@@ -51,3 +51,11 @@ def test_bench_train(env, monkeypatch, capsys, tmp_path):
 def test_bench_export(monkeypatch, capsys, tmp_path):
     result = bench(monkeypatch, capsys, tmp_path / "export.json", "export")
     assert [case["batch"] for case in result["cases"]] == [1, 8] and result["cases"][0]["us"]["onnx"] > 0
+
+
+def test_bench_trace(monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "trace.json", "trace")
+    assert [(case["input"], case["batch"]) for case in result["cases"]] == [
+        ("vector", 1), ("vector", 8), ("spatial", 1), ("spatial", 8),
+    ]  # fmt: skip
+    assert all(us > 0 for case in result["cases"] for us in case["us"].values()) and len(result["targets"]) == 8

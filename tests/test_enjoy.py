@@ -19,9 +19,9 @@ from rims_rl.enjoy import enjoy
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 from rims_rl.errors import UserError
-from rims_rl.inspect.colours import rim_colours
 from rims_rl.inspect.overlay import CELL, LABEL, MARGIN, PANEL, STEPS
 from rims_rl.inspect.record import inspect
+from rims_rl.pictures import rim_colours
 from rims_rl.video import write_video
 from tests.inspect.runs import save_untrained as save_run
 

@@ -115,14 +115,16 @@ def outcome(run):
 
 
 def scalars(run):
-    """Every number in the one event file: its name, step and value, in the order of the file."""
+    """Every number and picture in the one event file: its name, step and value, in the order of the file."""
     (path,) = (run / "tensorboard").iterdir()
     events = EventFileLoader(str(path)).Load()
     return [(value.tag, event.step, _number(value)) for event in events for value in event.summary.value]
 
 
 def _number(value):
-    return value.tensor.float_val[0] if value.HasField("tensor") else value.simple_value
+    if not value.HasField("tensor"):
+        return value.simple_value
+    return value.tensor.float_val[0] if value.tensor.float_val else value.tensor.SerializeToString()
 
 
 @pytest.mark.parametrize("env", EXACT)

@@ -5,10 +5,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from rims_rl.agents.portable import load_policy, save_shared
 from rims_rl.errors import UserError
@@ -60,7 +63,18 @@ def test_training_leaves_everything_in_its_folder(algo, tmp_path):
     assert evaluations["results"].shape == (len(evaluations["timesteps"]), 2)
     for folder in (run, run / "best"):
         assert load_policy(folder)[0].core.hidden_size == 12
-    assert list((run / "tensorboard").glob("events*"))
+    board = EventAccumulator(str(run / "tensorboard"), {"images": 0, "histograms": 0}).Reload()
+    pictures = board.Images("rims/activity")
+    assert [event.step for event in pictures] == evaluations["timesteps"].tolist()
+    assert cv2.imdecode(np.frombuffer(pictures[0].encoded_image_string, np.uint8), cv2.IMREAD_COLOR).std() > 20
+    if algo == "ppo":  # a2c writes numbers every 100 rollouts
+        usage = board.Histograms("rims/usage")[-1].histogram_value
+        assert usage.num == 2 * 32 and usage.bucket_limit == [0.5, 1.5, 2.5], (
+            "two of three RIMs are active at each step"
+        )
+    settings = board.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    told = HParamsPluginData.FromString(settings).session_start_info.hparams
+    assert told["num_rims"].number_value == 3 and told["env"].string_value == "CartPole-v1"
 
 
 def test_a_run_is_repeated_from_its_folder(tmp_path):

@@ -16,6 +16,7 @@ from rims_rl.envs.variants import choose_variants
 from rims_rl.envs.watch import make_watched, own_speed
 from rims_rl.errors import UserError
 from rims_rl.files import free_name
+from rims_rl.inspect.analysis import write_pictures
 from rims_rl.inspect.page import write_page
 from rims_rl.inspect.play import Step, describe, play
 from rims_rl.inspect.recording import write_recording
@@ -38,14 +39,47 @@ def inspect(
     threads: int,
     drop: Sequence[int] = (),
     force: Sequence[int] = (),
+    pictures: Path | None = None,
+    compare: Path | None = None,
 ) -> Path:
     """Play ``run``'s policy, and return the recording; with ``html``, also make a page of it.
 
-    As in :func:`rims_rl.enjoy.enjoy`, Atari games are played on Stable-Baselines3's wrappers, because only these show
-    the game in colour. The same seed gives the same game here and there.
+    With ``pictures``, a folder, also pictures and statistics, in which the run ``compare`` is beside it, played in the
+    same way. As in :func:`rims_rl.enjoy.enjoy`, Atari games are played on Stable-Baselines3's wrappers, because only
+    these show the game in colour. The same seed gives the same game here and there.
     """
-    started = time.time()
     torch.set_num_threads(threads)
+    for flag, path, suffix in (("--out", out, ".npz"), ("--html", html, ".html")):
+        if path is not None and path.suffix != suffix:
+            raise UserError(f"{flag} must end in {suffix}, got {path}")
+    if compare is not None and pictures is None:
+        raise UserError(f"--compare {compare} is shown in pictures: give --pictures FOLDER, too")
+    console, made = Console(highlight=False), []
+    for one in [run] if compare is None else [run, compare]:
+        target = out if one is run and out else None
+        made.append(_record(one, target, episodes, variant, max_steps, deterministic, seed, drop, force, console))
+    if html is not None:
+        write_page(made[0], html)
+        console.print(f"the page, {_megabytes(html)}: {html}", soft_wrap=True)
+    if pictures is not None:
+        write_pictures(made, pictures)
+        console.print(f"pictures and statistics.json: {pictures}", soft_wrap=True)
+    return made[0]
+
+
+def _record(
+    run: Path,
+    out: Path | None,
+    episodes: int,
+    variant: str | None,
+    max_steps: int | None,
+    deterministic: bool | None,
+    seed: int,
+    drop: Sequence[int],
+    force: Sequence[int],
+    console: Console,
+) -> Path:
+    started = time.time()
     torch.manual_seed(seed)
     policy, saved = load_policy(run)
     check_rims(policy, run, "inspect looks at")
@@ -53,13 +87,9 @@ def inspect(
     if deterministic is None:
         deterministic = env.deterministic
     out = out or free_name((run if run.is_dir() else run.parent) / "recordings", env.name, ".npz")
-    for flag, path, suffix in (("--out", out, ".npz"), ("--html", html, ".html")):
-        if path is not None and path.suffix != suffix:
-            raise UserError(f"{flag} must end in {suffix}, got {path}")
     envs = make_watched(env, seed)
     if variant is not None:
         check_observations(policy, envs, run, env)
-    console = Console(highlight=False)
     about = {
         "format": FORMAT,
         **describe_run(run, policy, saved),
@@ -81,9 +111,6 @@ def inspect(
         steps, played = play(policy, envs, saved, env, episodes, max_steps, deterministic, console, add)
         about |= {"episodes": played, **provenance(started)}
     console.print(f"{steps:,} steps, {_megabytes(out)}: {out}", soft_wrap=True)
-    if html is not None:
-        write_page(out, html)
-        console.print(f"the page, {_megabytes(html)}: {html}", soft_wrap=True)
     return out
 
 

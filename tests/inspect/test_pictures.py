@@ -1,0 +1,62 @@
+"""Pictures and statistics of real recordings."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from rims_rl.errors import UserError
+from rims_rl.inspect.record import inspect
+from rims_rl.pictures import draw_raster
+from tests.inspect.runs import save_untrained
+
+PICTURES = ("activity", "usage", "switches", "information")
+
+
+def test_two_runs_side_by_side(tmp_path):
+    runs = [save_untrained(tmp_path / "a", "PickupKnown"), save_untrained(tmp_path / "b", "PickupKnown", num_rims=4)]
+    folder = tmp_path / "pictures"
+    out = inspect(runs[0], None, None, 100, None, 120, None, 0, 1, pictures=folder, compare=runs[1])
+    assert out == runs[0] / "recordings/PickupKnown_1.npz"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["statistics.json", *(f"{p}.png" for p in PICTURES)]
+    )
+    told = json.loads((folder / "statistics.json").read_text())["runs"]
+    for run, one in zip(runs, told, strict=True):
+        with np.load(run / "recordings/PickupKnown_1.npz") as arrays:
+            np.testing.assert_allclose(one["usage"], arrays["active"].mean(0))
+            names = json.loads(str(arrays["about"]))["events"]
+            seen = arrays["events"][:, names.index("distractor in view")]
+        assert one["steps_with_event"]["distractor in view"] == seen.sum() > 8
+        assert len(one["information"]["bits"]["distractor in view"]) == one["num_rims"]
+        assert one["information"]["tests"] > 0 and "penalty" not in one["switches"]
+    assert all(cv2.imread(str(folder / f"{name}.png")).std() > 5 for name in PICTURES)
+
+
+def test_a_game_in_which_nothing_happens_has_pictures_too(tmp_path):
+    run = save_untrained(tmp_path, "Breakout")
+    inspect(run, tmp_path / "x.npz", None, 1, None, 1, None, 0, 1, pictures=tmp_path)
+    assert all((tmp_path / f"{name}.png").exists() for name in PICTURES)
+    assert json.loads((tmp_path / "statistics.json").read_text())["runs"][0]["information"]["tests"] == 0
+
+
+def test_what_cannot_be_compared_is_one_sentence(tmp_path):
+    run = save_untrained(tmp_path / "rims", "CartPole-v1")
+    lstm = save_untrained(tmp_path / "lstm", "CartPole-v1", core="lstm")
+    with pytest.raises(UserError, match=r"--compare .*lstm is shown in pictures: give --pictures FOLDER"):
+        inspect(run, None, None, 1, None, 5, None, 0, 1, compare=lstm)
+    with pytest.raises(UserError, match=r"inspect looks at RIMs, and .*lstm has the core 'lstm'"):
+        inspect(run, None, None, 1, None, 5, None, 0, 1, pictures=tmp_path / "x", compare=lstm)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file cannot be written"):
+        inspect(run, None, None, 1, None, 5, None, 0, 1, pictures=tmp_path / "file")
+
+
+def test_the_raster_takes_plain_arrays():
+    active = np.random.default_rng(0).random((50, 4)) < 0.5
+    axes = Figure().subplots()
+    draw_raster(axes, active, events={"marker": np.arange(50) == 7})
+    np.testing.assert_array_equal(axes.images[0].get_array().T > 0, active)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["RIM 0", "RIM 1", "RIM 2", "RIM 3", "marker"]
