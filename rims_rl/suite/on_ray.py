@@ -3,6 +3,7 @@ died goes on elsewhere from its last checkpoint."""
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import socket
@@ -35,9 +36,7 @@ def run_suite_on_ray(
     _connect(address)
     try:
         if not _room(threads, gpus):
-            raise UserError(
-                f"no node of the Ray cluster has {threads} CPUs and {gpus:g} GPUs, which each job is to have"
-            )
+            raise UserError(f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs; change --threads or --gpus")
         task = ray.remote(_run_job).options(num_cpus=threads, num_gpus=gpus, max_retries=0)  # the engine tries again
         start = partial(_Task, task=task, results=results.absolute(), threads=threads)
         run_jobs(plan, results, logdir.absolute(), start, lambda: jobs or _room(threads, gpus))
@@ -55,7 +54,7 @@ def _connect(address: str | None) -> None:
     if address is not None:
         _knock(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray has many, of its own and of others
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
