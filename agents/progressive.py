@@ -45,8 +45,9 @@ class ProgressiveEncoder(BaseFeaturesExtractor):
                 if i > 0 and isinstance(layer, nn.Conv2d):
                     self.laterals.append(Lateral(columns, layer.in_channels, convolution=True))
                     own.cnn[i] = _widen(layer)
-            self.laterals.append(Lateral(columns, _last_convolution(own).out_channels, convolution=True))
-            own.linear[0] = nn.Linear(2 * own.linear[0].in_features, self.width)
+            channels, flat = own.cnn[-3].out_channels, own.linear[0].in_features  # type: ignore[union-attr]
+            self.laterals.append(Lateral(columns, channels, convolution=True))
+            own.linear[0] = nn.Linear(2 * flat, self.width)
         self.laterals.append(Lateral(columns, self.width))
 
     def forward(self, observations: Any) -> Tensor:
@@ -75,7 +76,7 @@ class ProgressiveCore(nn.Module):
         super().__init__()
         self.own = make(2 * width)
         self.columns = nn.ModuleList(make(width) for _ in range(columns)).requires_grad_(False)
-        seen: int = self.columns[0].output_size  # type: ignore[assignment]
+        seen: int = self.columns[0].output_size
         self.lateral = Lateral(columns, seen)
         self.input_size, self.num_layers = (2 + columns) * width, self.own.num_layers
         self.output_size, self.hidden_size = self.own.output_size + seen, (1 + columns) * self.own.hidden_size
@@ -143,7 +144,7 @@ def _layers(encoder: nn.Module) -> list[Callable[[Any], Tensor]]:
     first, *others = [layer for layer in encoder.cnn if isinstance(layer, nn.Conv2d)]
     return [
         lambda x: convolve([first, nn.ReLU()], x),
-        *(lambda x, layer=layer: torch.relu_(layer(x)) for layer in others),  # type: ignore[misc]
+        *(lambda x, layer=layer: torch.relu_(layer(x)) for layer in others),
         lambda x: run_layers(encoder.linear, x.flatten(1)),
     ]
 
@@ -154,10 +155,6 @@ def _activations(encoder: nn.Module, x: Any) -> list[Tensor]:
         x = layer(x)
         found.append(x)
     return found
-
-
-def _last_convolution(encoder: NatureEncoder) -> nn.Conv2d:
-    return [layer for layer in encoder.cnn if isinstance(layer, nn.Conv2d)][-1]
 
 
 def _widen(layer: nn.Conv2d) -> nn.Conv2d:

@@ -471,6 +471,11 @@ def _suite(context: typer.Context) -> None:
 
 Jobs = Annotated[int | None, typer.Option(min=1, help="Jobs side by side. Default: as many as cores allow.")]
 JobThreads = Annotated[int, typer.Option(min=1, help="Threads of each job.")]
+Engine = Annotated[str, typer.Option(help="local: processes of this machine; ray: tasks of a Ray cluster.")]
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Head of the cluster. Default: found by Ray.")
+]
+Gpus = Annotated[float, typer.Option(min=0, help="GPUs of each job on Ray; may be a part of one.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the jobs, and measure how long they'd take.")]
 
 
@@ -481,6 +486,9 @@ def _suite_run(
     threads: JobThreads = 1,
     results: Results = None,
     logdir: SuiteLogs = Path("logs"),
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    gpus: Gpus = 0.0,
     dry_run: DryRun = False,
 ) -> None:
     """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
@@ -489,7 +497,7 @@ def _suite_run(
     from rims_rl.suite.run import How, run
 
     plan = read_plan(suite)
-    run(plan, results_folder(plan, results), logdir, How(jobs, threads, dry_run))
+    run(plan, results_folder(plan, results), logdir, How(jobs, threads, dry_run, engine, ray_address, gpus))
 
 
 @suite.command("job", hidden=True)
@@ -548,11 +556,14 @@ def _transfer(
     threads: JobThreads = 1,
     results: Results = None,
     logdir: SuiteLogs = Path("logs"),
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    gpus: Gpus = 0.0,
     dry_run: DryRun = False,
 ) -> None:
     """Does what was learned elsewhere help? Train on sources, then on targets, and there also from scratch."""
     from rims_rl.suite.run import How
     from rims_rl.transfer import transfer
 
-    how = How(jobs, threads, dry_run)
+    how = How(jobs, threads, dry_run, engine, ray_address, gpus)
     transfer(sources, targets, core, seeds, steps, carry, episodes, algo, set_ or [], name, results, logdir, how)

@@ -18,7 +18,7 @@ from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate
 from rims_rl.runs import Arguments, claim, read_arguments
 from rims_rl.statistics import summary
-from rims_rl.train import train
+from rims_rl.train import resume, train
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4"]
 
@@ -162,3 +162,28 @@ def test_training_starts_from_a_shared_policy(tmp_path):
     with pytest.raises(UserError, match="is a pickle"):
         go_on(file=first / "CartPole-v1.zip")
     assert len(list((tmp_path / "ppo").iterdir())) == 2, "what does not fit leaves no folder behind"
+
+
+def test_what_is_frozen_stays_frozen_in_a_run_that_is_resumed_and_columns_come_from_runs(tmp_path):
+    sizes = ["n_envs=2", "n_steps=32", "batch_size=32", "n_epochs=1", "n_timesteps=64", "normalize=false"]
+    sizes += ["critic=shared", "core=lstm"]
+    first = run_training(tmp_path, "CartPole-v1", *sizes)
+    kept = load_policy(first)[0].core.state_dict()
+
+    def go_on(**how):
+        arguments = Arguments(env="CartPole-v1", device="cpu", seed=1, eval_freq=0, **how)
+        run = resume(train(arguments, None, [*SMALL, *sizes], tmp_path), 128)
+        assert read_arguments(run)[0] == arguments
+        return load_policy(run)
+
+    policy, about = go_on(init_from=str(first), carry="core=freeze")
+    assert all(torch.equal(weight, kept[name]) for name, weight in policy.core.state_dict().items())
+    assert (about["steps"], about["init_from"], about["carry"]) == (128, first.name, "core=freeze")
+    policy, about = go_on(columns=[str(first), str(first)])
+    for column in policy.core.columns:
+        assert all(torch.equal(weight, kept[name]) for name, weight in column.state_dict().items())
+    assert about["columns"] == [first.name] * 2 and about["policy_kwargs"]["columns"] == 2
+    evaluate(tmp_path / "ppo/CartPole-v1_3", 2, None, 0, 2, 1, None)  # with the memories of all columns
+    with pytest.raises(UserError, match="--column needs normalize=false"):
+        sizes[-3] = "normalize=true"
+        go_on(columns=[str(first)])

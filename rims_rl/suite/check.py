@@ -23,19 +23,19 @@ def check_transfers(plan: Plan) -> None:
     """A UserError names the core, the environments and the part that does not fit. Seeds do not matter."""
     if plan.suite.transfer is None:
         return
-    for cell in transfer_cells(plan.suite, plan.name):
-        if cell.seed != plan.suite.seeds[0]:
-            continue
+    cells = [cell for cell in transfer_cells(plan.suite, plan.name) if cell.seed == plan.suite.seeds[0]]
+    sources = {job.hash: _agent(job) for job in {job.hash: job for cell in cells for job in cell.before}.values()}
+    for cell in cells:
         target = _agent(cell.transfer)
         try:
             for job in cell.before:
-                where = f"the agent of {job.name_of_env}"
+                source, where = sources[job.hash], f"the agent of {job.name_of_env}"
                 if cell.transfer.definition["init"]["carry"] != "columns":
-                    check_carry(parse_carry(plan.suite.transfer.carry), target, _agent(job), where)
+                    check_carry(parse_carry(plan.suite.transfer.carry), target, source, where)
                 elif target.normalized:
                     raise UserError("columns need normalize=false; write it into overrides")
                 else:
-                    check_column(target.policy, _agent(job).policy, where)
+                    check_column(target.policy, source.policy, where)
         except UserError as error:
             raise UserError(f"{plan.name}: {cell.core} cannot be carried to {cell.target}: {error}") from error
 

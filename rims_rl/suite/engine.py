@@ -43,10 +43,11 @@ class Running(ABC):
 Start = Callable[[Job, Path], Running]
 
 
-def run_jobs(plan: Plan, results: Path, logdir: Path, start: Start, side_by_side: int) -> None:
-    """Run what is not finished. Ctrl-C or SIGTERM lets running jobs save; the same command goes on later."""
+def run_jobs(plan: Plan, results: Path, logdir: Path, start: Start, room: Callable[[], int]) -> None:
+    """Run what is not finished, as many side by side as there is ``room`` for. Ctrl-C or SIGTERM lets running jobs
+    save; the same command goes on later."""
     check_transfers(plan)
-    engine = _Engine(plan, results, logdir, start, side_by_side)
+    engine = _Engine(plan, results, logdir, start, room)
     before = {number: signal.signal(number, engine.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         engine.run()
@@ -63,8 +64,8 @@ def run_jobs(plan: Plan, results: Path, logdir: Path, start: Start, side_by_side
 
 
 class _Engine:
-    def __init__(self, plan: Plan, results: Path, logdir: Path, start: Start, side_by_side: int) -> None:
-        self._plan, self._logdir, self._start_job, self._side_by_side = plan, logdir, start, side_by_side
+    def __init__(self, plan: Plan, results: Path, logdir: Path, start: Start, room: Callable[[], int]) -> None:
+        self._plan, self._logdir, self._start_job, self._room = plan, logdir, start, room
         done = finished(results)
         self._waiting = deque(job for job in plan.jobs if job.hash not in done)
         for job in self._waiting:
@@ -106,7 +107,7 @@ class _Engine:
         self._signals.append(number)
 
     def _start(self) -> None:
-        while len(self._running) < self._side_by_side and not self._signals and (job := self._next()):
+        while not self._signals and (job := self._next()) and len(self._running) < self._room():
             self._waiting.remove(job)
             self._attempts[job.hash] += 1
             self._running.append(self._start_job(job, job_folder(self._plan, job, self._logdir)))

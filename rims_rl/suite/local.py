@@ -24,7 +24,8 @@ def run_suite(plan: Plan, results: Path, logdir: Path, jobs: int | None, threads
             f"{jobs or 1} jobs of {threads} threads are more than the {cores} cores of this machine; "
             f"give --jobs {max(1, cores // threads)}, or fewer --threads"
         )
-    run_jobs(plan, results, logdir, partial(_Process, results=results, threads=threads), jobs or cores // threads)
+    start = partial(_Process, results=results, threads=threads)
+    run_jobs(plan, results, logdir, start, lambda: jobs or cores // threads)
 
 
 def start_process(folder: Path, results: Path, threads: int) -> subprocess.Popen[bytes]:

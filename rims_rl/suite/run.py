@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from rims_rl.errors import UserError
 from rims_rl.suite.estimate import print_estimate
 from rims_rl.suite.local import run_suite
 from rims_rl.suite.plan import Plan
@@ -16,10 +17,21 @@ class How(NamedTuple):
     jobs: int | None = None  # side by side; None: as many as there is room for
     threads: int = 1  # of each job
     dry_run: bool = False
+    engine: str = "local"  # or "ray"
+    ray_address: str | None = None
+    gpus: float = 0.0  # of each job, on Ray
 
 
 def run(plan: Plan, results: Path, logdir: Path, how: How) -> None:
+    if how.engine not in ("local", "ray"):
+        raise UserError(f"--engine must be local or ray, got {how.engine!r}")
+    if how.engine == "local" and (how.ray_address or how.gpus):
+        raise UserError("--ray-address and --gpus are for --engine ray; add that, or leave them out")
     if how.dry_run:
         print_estimate(plan, results, how.jobs, how.threads)
-    else:
+    elif how.engine == "local":
         run_suite(plan, results, logdir, how.jobs, how.threads)
+    else:
+        from rims_rl.suite.on_ray import run_suite_on_ray  # Ray is an extra
+
+        run_suite_on_ray(plan, results, logdir, how.jobs, how.threads, how.gpus, how.ray_address)

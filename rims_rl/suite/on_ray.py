@@ -1,0 +1,114 @@
+"""The jobs of a suite as tasks of a Ray cluster. Folders are on a path that all nodes share, so that a job whose node
+died goes on elsewhere from its last checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rims_rl.errors import UserError
+from rims_rl.suite.engine import Running, run_jobs
+from rims_rl.suite.local import start_process
+from rims_rl.suite.plan import Job, Plan
+
+try:
+    import ray
+except ImportError:
+    raise UserError("--engine ray needs Ray, which is not installed; run: pip install 'rims-rl[ray]'") from None
+
+SECONDS_TO_ANSWER = 5.0
+
+
+def run_suite_on_ray(
+    plan: Plan, results: Path, logdir: Path, jobs: int | None, threads: int, gpus: float, address: str | None
+) -> None:
+    """Run what is not finished: every job is a task, which waits until a node has ``threads`` CPUs and ``gpus`` GPUs.
+
+    Args:
+        jobs: side by side. None: as many as the cluster has room for.
+        address: of the cluster's head, ``host:port``. None: as Ray finds it, or else one on this machine.
+    """
+    _connect(address)
+    try:
+        if not _room(threads, gpus):
+            raise UserError(f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs; change --threads or --gpus")
+        task = ray.remote(_run_job).options(num_cpus=threads, num_gpus=gpus, max_retries=0)  # the engine tries again
+        start = partial(_Task, task=task, results=results.absolute(), threads=threads)
+        run_jobs(plan, results, logdir.absolute(), start, lambda: jobs or _room(threads, gpus))
+    finally:
+        ray.shutdown()
+
+
+def _room(threads: int, gpus: float) -> int:
+    """How many jobs the nodes that are alive have room for; nodes may come and go."""
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(int(min(r.get("CPU", 0) / threads, r.get("GPU", 0) / gpus if gpus else math.inf)) for r in resources)
+
+
+def _connect(address: str | None) -> None:
+    if address is not None:
+        _knock(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray has many, of its own and of others
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"Ray cannot be used at {address or 'this machine'}: {reason}; is RAY_AUTH_MODE=token set here, as it is "
+            "there, and the token the same?"
+        ) from error
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits for minutes for a head that is not there."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"--ray-address must be the host and port of a head, such as 10.0.0.1:6379, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise UserError(
+            f"no Ray cluster answers at --ray-address {address} ({error}); start one there with: ray start --head "
+            f"--port {port}"
+        ) from error
+
+
+class _Task(Running):
+    def __init__(self, job: Job, folder: Path, task: Any, results: Path, threads: int) -> None:
+        super().__init__(job, folder)
+        self._task = task.remote(str(folder), str(results), threads)
+
+    def exit_code(self) -> int | None:
+        if not ray.wait([self._task], timeout=0)[0]:
+            return None
+        try:
+            code, sentence = ray.get(self._task)
+            with (self.folder / "log.txt").open("a") as log:
+                log.write(sentence)
+            return int(code)
+        except ray.exceptions.TaskCancelledError:
+            return -signal.SIGTERM
+        except ray.exceptions.RayError:  # its worker or its node died
+            return -signal.SIGKILL
+
+    def stop(self, at_once: bool) -> None:
+        ray.cancel(self._task, force=at_once)
+
+
+def _run_job(folder: str, results: str, threads: int) -> tuple[int, str]:
+    """On a node of the cluster: the job in a process of its own, which saves and stops when this one ends or is
+    cancelled. Returns its exit code, and what it could not write into its own log."""
+    if not (Path(folder) / "job.json").exists():
+        name = socket.gethostname()
+        return 2, f"rims-rl: the node {name} does not see {folder}; give --logdir and --results that all nodes share\n"
+    process = start_process(Path(folder), Path(results), threads)
+    try:
+        return process.wait(), ""
+    except KeyboardInterrupt:  # what Ray raises to cancel a task
+        process.terminate()
+        process.wait()
+        raise
