@@ -164,9 +164,12 @@ def _differences(groups: dict[str, Group]) -> list[str]:
 
 def _pictures(task: type[Task], groups: dict[str, Group], out: Path) -> list[str]:
     drawn = {"learning": _learning(groups)}
-    recorded = {label: group[0]["record"] for label, group in groups.items() if group[0]["record"].get("active")}
-    if recorded:
-        drawn["activation"] = _activation(recorded)
+    for name, key, draw in (
+        ("activation", "active", _activation), ("per_frame", "per_frame", _per_frame), ("film", "film", _film),
+    ):  # fmt: skip
+        recorded = {label: group[0]["record"] for label, group in groups.items() if key in group[0]["record"]}
+        if recorded:
+            drawn[name] = draw(recorded)
     parts = []
     for name, figure in drawn.items():
         path = out.with_name(f"{out.stem}_{name}.png")
@@ -179,6 +182,8 @@ def _pictures(task: type[Task], groups: dict[str, Group], out: Path) -> list[str
 CAPTIONS = {
     "learning": "Over training, one line for each seed: the loss of training (mean of 100 iterations), and the tests.",
     "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in.",
+    "per_frame": "Cross entropy of each frame, seed 0; right of the line the network sees its own frames.",
+    "film": "Frames of one clip, seed 0; a blue frame is one before which the network saw its own.",
 }
 
 
@@ -218,6 +223,39 @@ def _activation(recorded: dict[str, dict[str, Any]]) -> Figure:
         axes.set_xticks(np.arange(active.shape[1]) + 0.5, [str(x or "·") for x in record["input"]], fontsize=5)
         axes.invert_yaxis()
         axes.tick_params(length=0)
+    return figure
+
+
+def _per_frame(recorded: dict[str, dict[str, Any]]) -> Figure:
+    tests = list(next(iter(recorded.values()))["per_frame"])
+    figure = Figure(figsize=(3.6 * len(tests), 3), layout="constrained")
+    for axes, test in zip(figure.subplots(1, len(tests), squeeze=False)[0], tests, strict=True):
+        for label, record in recorded.items():
+            axes.plot(range(1, len(record["per_frame"][test]) + 1), record["per_frame"][test], label=label, lw=1)
+        axes.axvline(record["fed"] + 0.5, color="grey", lw=1)
+        axes.set_title(test, fontsize=8)
+        axes.set_xlabel("frame", fontsize=8)
+        axes.tick_params(labelsize=7)
+    axes.legend(fontsize=6)
+    return figure
+
+
+def _film(recorded: dict[str, dict[str, Any]]) -> Figure:
+    """One row for each way to roll out, of the first setting."""
+    record = next(iter(recorded.values()))
+    rows = list(record["film"].values())
+    figure = Figure(figsize=(1.1 * len(rows[0]) + 1, 1.15 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+    for line, name, row in zip(panels, record["film"], rows, strict=True):
+        for number, (axes, frame) in enumerate(zip(line, row, strict=True)):
+            side = int(len(frame) ** 0.5)
+            axes.imshow(np.array([int(shade, 16) for shade in frame]).reshape(side, side), cmap="gray", vmin=0, vmax=15)
+            axes.set(xticks=[], yticks=[])
+            time = 1 + number * record["every"]
+            axes.spines[:].set_color("tab:green" if time <= record["fed"] else "tab:blue")
+            if line is panels[0]:
+                axes.set_title(f"{time}", fontsize=7)
+        line[0].set_ylabel(name, fontsize=7)
     return figure
 
 
