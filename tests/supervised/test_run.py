@@ -114,6 +114,24 @@ def test_seeds_and_cores_give_a_page_and_are_not_repeated(tmp_path, monkeypatch,
     ).exists()
 
 
+def test_the_papers_numbers_are_beside_the_settings_they_belong_to(tmp_path):
+    path = finish(tmp_path, "a", load(Copying, [*TINY, "core=lstm", "iterations=1"]))
+    result = json.loads(path.read_text())
+    for number, (core, options) in enumerate([("lstm", {}), ("rims", {}), ("rims", {"communication": False})]):
+        config = result["definition"]["config"] | {"core": core, "hidden_size": 600, "core_kwargs": options}
+        tests = {f"span {span}": {"cross entropy": number + 0.5} for span in (50, 200)}
+        copy = result | {"definition": {**result["definition"], "config": config}, "tests": tests, "on_the_way": []}
+        path.with_name(f"{number}.json").write_text(json.dumps(copy))
+    path.unlink()
+    write_page(Copying, tmp_path / "a")
+    page = (tmp_path / "a/copying.md").read_text()
+    lines = [line for line in page.split("## Cross entropy")[1].split("## Against")[0].splitlines() if line[:1] == "|"]
+    cells = {line.split("|")[-3].strip(): line.split("|")[-2].strip() for line in lines if "iterations=1" in line}
+    assert (cells["0.500"], cells["1.500"], cells["2.500"]) == ("3.56", "0", "5")  # of span 200
+    assert any(line == "| rims 9/9, 900 units | 0.03 | 0.24 |" for line in lines)
+    assert not any(line.startswith("| lstm, 600 units |") for line in lines)
+
+
 def test_training_stops_when_the_loss_is_low_enough(tmp_path):
     result = json.loads(
         finish(tmp_path, "a", load(Copying, [*TINY, "core=lstm", "iterations=250", "stop_below=10"])).read_text()
