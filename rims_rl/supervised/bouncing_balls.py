@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rims_rl.errors import UserError
 from rims_rl.supervised.physics import Balls, draw, draw_velocities, place, simulate
 from rims_rl.supervised.task import TESTING, TRAINING, Task, TaskConfig, Tests
-from rims_rl.supervised.video import SIDE, VideoNetwork, frame_losses, roll_out
+from rims_rl.supervised.video import FEATURES, SIDE, StripEncoder, VideoNetwork, frame_losses, roll_out
 from rims_rl.zoo import Count
 
 CURTAIN = 28  # side of the square that hides, in pixels
@@ -42,6 +42,7 @@ class BouncingBallsConfig(TaskConfig):
     test_balls: Annotated[list[KindName], Field(min_length=1)]
     frames: Annotated[int, Field(ge=3)]
     fed: Count  # true frames, before it sees its own
+    strips: bool  # each RIM sees one horizontal strip only, through an encoder of its own
 
 
 class BouncingBalls(Task):
@@ -56,7 +57,13 @@ class BouncingBalls(Task):
     def network(self) -> nn.Module:
         if self.config.fed >= self.config.frames - 1:
             raise UserError(f"fed must be less than frames - 1 = {self.config.frames - 1}, got {self.config.fed}")
-        return VideoNetwork(self.core(512))
+        if not self.config.strips:
+            return VideoNetwork(self.core(FEATURES))
+        if self.config.core != "rims" or not self.config.core_kwargs.get("own_elements"):
+            raise UserError(
+                "strips=true needs RIMs that see their own only: --core rims --set core_kwargs.own_elements=true"
+            )
+        return VideoNetwork(self.core(FEATURES), StripEncoder(self.config.num_rims))
 
     def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
         random = np.random.default_rng((TRAINING, seed, index))
@@ -80,8 +87,31 @@ class BouncingBalls(Task):
 
     def record(self, network: nn.Module) -> dict[str, Any]:
         """Cross entropy frame by frame."""
-        per_frame = {kind: self._losses(network, kind, 64).mean(1).tolist() for kind in self.config.test_balls}
-        return {"per_frame": per_frame, "fed": self.config.fed}
+        per_frame = {
+            kind: self._losses(network, kind, self._recorded).mean(1).tolist() for kind in self.config.test_balls
+        }
+        found = {"per_frame": per_frame, "fed": self.config.fed}
+        return found | self._record_strips(network) if self.config.strips else found
+
+    @property
+    def _recorded(self) -> int:
+        return min(64, self.config.test_sequences)
+
+    def _record_strips(self, network: nn.Module) -> dict[str, Any]:
+        """Who is active in one clip, and over several how that goes with how much of the balls is in the own strip."""
+        frames = clips(
+            self.config.balls, self._recorded, self.config.frames, np.random.default_rng((TESTING, len(KINDS)))
+        )
+        core: Any = network.core
+        with core.trace() as trace:
+            network(frames[:-1])
+        active = trace.active.float()  # (T, B, K)
+        covered = torch.stack([part.sum((-2, -1)) for part in frames[:-1].tensor_split(self.config.num_rims, 2)], -1)
+        return {
+            "input": list(range(len(active))),
+            "active": ["".join(map(str, rim)) for rim in active[:, 0].int().T.tolist()],
+            "correlation": [correlation(active[..., k], covered[..., k]) for k in range(self.config.num_rims)],
+        }
 
     def _losses(self, network: nn.Module, kind: str, sequences: int) -> Tensor:
         """(frames - 1, sequences)"""
@@ -91,6 +121,13 @@ class BouncingBalls(Task):
             frames = clips(kind, min(self.config.batch_size, sequences - begin), self.config.frames, random)
             parts.append(frame_losses(roll_out(network, frames, self.config.fed), frames[1:]))
         return torch.cat(parts, 1)
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    """Pearson's, and 0 for what never changes."""
+    a, b = (x.flatten().double() - x.double().mean() for x in (a, b))
+    scale = (a.norm() * b.norm()).item()
+    return (a @ b).item() / scale if scale else 0.0
 
 
 def clips(kind: str, count: int, frames: int, random: np.random.Generator) -> Tensor:

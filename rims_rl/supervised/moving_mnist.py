@@ -14,7 +14,7 @@ from rims_rl.core import RIM
 from rims_rl.errors import UserError
 from rims_rl.supervised.mnist import mnist
 from rims_rl.supervised.task import TESTING, TRAINING, Task, TaskConfig, Tests
-from rims_rl.supervised.video import SIDE, VideoNetwork, frame_losses, roll_out
+from rims_rl.supervised.video import FEATURES, SIDE, VideoNetwork, frame_losses, roll_out
 from rims_rl.zoo import Count
 
 DIGIT = 28
@@ -45,7 +45,7 @@ class MovingMnist(Task):
         if self.config.fed >= self.config.frames - 1:
             raise UserError(f"fed must be less than frames - 1 = {self.config.frames - 1}, got {self.config.fed}")
         mnist("t10k", self.data_dir)  # says at once when the files are missing
-        return VideoNetwork(self.core(512))
+        return VideoNetwork(self.core(FEATURES))
 
     def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
         random = np.random.default_rng((TRAINING, seed, index))

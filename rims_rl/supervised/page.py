@@ -215,7 +215,8 @@ def _pictures(groups: dict[str, Group], begin: Path) -> list[str]:
 
 CAPTIONS = {
     "learning": "Over training, one line for each seed: the loss of training (mean of 100 iterations), and the tests.",
-    "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in.",
+    "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in, or the frame. "
+    "In brackets, if RIMs have strips of their own: correlation with how much of the balls is in the strip.",
     "per_frame": "Cross entropy of each frame, seed 0; right of the line the network sees its own frames.",
     "film": "Frames of one clip, seed 0; a blue frame is one before which the network saw its own.",
 }
@@ -253,7 +254,10 @@ def _activation(recorded: dict[str, dict[str, Any]]) -> Figure:
         active = np.array([[step == "1" for step in rim] for rim in record["active"]])  # (K, T)
         axes.pcolormesh(active, cmap="Greys", vmin=-0.1, vmax=1.1)
         axes.set_title(label, fontsize=8)
-        axes.set_yticks(np.arange(len(active)) + 0.5, [f"RIM {k}" for k in range(len(active))], fontsize=7)
+        names = [f"RIM {k}" for k in range(len(active))]
+        if "correlation" in record:
+            names = [f"{name} ({with_own:+.2f})" for name, with_own in zip(names, record["correlation"], strict=True)]
+        axes.set_yticks(np.arange(len(active)) + 0.5, names, fontsize=7)
         axes.set_xticks(np.arange(active.shape[1]) + 0.5, [str(x or "·") for x in record["input"]], fontsize=5)
         axes.invert_yaxis()
         axes.tick_params(length=0)

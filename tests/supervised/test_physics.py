@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rims_rl.errors import UserError
-from rims_rl.supervised.bouncing_balls import KINDS, BouncingBalls, clips
+from rims_rl.supervised.bouncing_balls import KINDS, BouncingBalls, clips, correlation
 from rims_rl.supervised.physics import BOX, Balls, draw, draw_velocities, place, simulate
 from rims_rl.supervised.task import load
 from rims_rl.supervised.video import frame_losses, roll_out
@@ -119,3 +119,26 @@ def test_tests_and_record_cover_every_kind():
 def test_nothing_to_roll_out_is_one_sentence():
     with pytest.raises(UserError, match="fed must be less than frames - 1 = 7, got 7"):
         BouncingBalls(load(BouncingBalls, [*TINY, "fed=7"])).network()
+
+
+def test_each_rim_sees_its_own_strip():
+    torch.manual_seed(0)
+    settings = [*TINY, "test_sequences=2", "strips=true", "core_kwargs={own_elements: true}"]
+    task = BouncingBalls(load(BouncingBalls, settings))
+    network, (frames,) = task.network().eval(), task.batch(0, 0)
+    with torch.no_grad():
+        elements = network.encoder(frames[0])
+        changed = frames[0].clone()
+        changed[:, 11:21] = 1  # rows of the second of six strips
+        differ = (network.encoder(changed) != elements).any(-1)
+        record = task.record(network)
+    assert elements.shape == (2, 6, 512) and (differ == torch.tensor([False, True, False, False, False, False])).all()
+    assert len(record["active"]) == len(record["correlation"]) == 6 and len(record["active"][0]) == 7
+    with pytest.raises(UserError, match=r"strips=true needs RIMs .* --set core_kwargs.own_elements=true"):
+        BouncingBalls(load(BouncingBalls, [*TINY, "strips=true"])).network()
+
+
+def test_correlation_by_hand():
+    assert correlation(torch.tensor([0.0, 1.0]), torch.tensor([3.0, 1.0])) == pytest.approx(-1)
+    assert correlation(torch.tensor([0.0, 0, 1, 1]), torch.tensor([0.0, 1, 0, 1])) == 0
+    assert correlation(torch.ones(3), torch.arange(3)) == 0
