@@ -379,6 +379,19 @@ def _bench_export(
     bench_export(threads, repeats, quick, out)
 
 
+@bench.command("supervised")
+def _bench_supervised(
+    threads: Threads = 1,
+    repeats: Repeats = 5,
+    quick: Quick = False,
+    out: Out = Path("docs/results/bench_supervised.json"),
+) -> None:
+    """Time training on the copying task with every core, side by side."""
+    from rims_rl.bench.supervised import bench_supervised
+
+    bench_supervised(threads, repeats, quick, out)
+
+
 @bench.command("trace")
 def _bench_trace(
     threads: Threads = 1, repeats: Repeats = 5, quick: Quick = False, out: Out = Path("docs/results/bench_trace.json")

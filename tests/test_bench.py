@@ -53,6 +53,12 @@ def test_bench_export(monkeypatch, capsys, tmp_path):
     assert [case["batch"] for case in result["cases"]] == [1, 8] and result["cases"][0]["us"]["onnx"] > 0
 
 
+def test_bench_supervised(monkeypatch, capsys, tmp_path):
+    result = bench(monkeypatch, capsys, tmp_path / "supervised.json", "supervised")
+    (case,) = result["cases"]
+    assert {"rims", "lstm", "transformer"} < set(case["sequences_per_second"]) and case["data_share"]["lstm"] > 0
+
+
 def test_bench_trace(monkeypatch, capsys, tmp_path):
     result = bench(monkeypatch, capsys, tmp_path / "trace.json", "trace")
     assert [(case["input"], case["batch"]) for case in result["cases"]] == [

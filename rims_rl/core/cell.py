@@ -73,6 +73,8 @@ class RIMCell(nn.Module):
         communication: ``False``: RIMs never hear of each other.
         position_competition: at each element only the ``num_active`` RIMs with the highest attention to it keep that
             attention (no renormalising); then the ``num_active`` RIMs with the most attention left are active.
+        own_elements: RIM k reads element k (or null) and no other, so there must be ``num_rims`` elements: the paper's
+            view with one encoder for each RIM.
 
     Inputs: x, (h_0, c_0)
         - **x** of shape `(B, input_size)`, or `(B, N, input_size)` for a set of N elements.
@@ -126,6 +128,7 @@ class RIMCell(nn.Module):
         input_attention: bool = True,
         communication: bool = True,
         position_competition: bool = False,
+        own_elements: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -163,6 +166,10 @@ class RIMCell(nn.Module):
             input_attention or not position_competition,
             "position_competition must be False without input_attention, got True: nobody competes",
         )
+        _require(
+            input_attention or not own_elements,
+            "own_elements must be False without input_attention, got True: all RIMs read the same",
+        )
 
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -182,6 +189,8 @@ class RIMCell(nn.Module):
         self.input_attention = input_attention
         self.communication = communication
         self.position_competition = position_competition
+        self.own_elements = own_elements
+        self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
 
         def weight(*shape: int) -> nn.Parameter:
@@ -260,6 +269,8 @@ class RIMCell(nn.Module):
         keys = F.linear(x, self.input_key).unflatten(-1, (heads, -1))  # (B, N, heads, d)
         queries = _per_rim(h, self.input_query).unflatten(-1, (heads, -1))  # (B, K, heads, d)
         logits = torch.einsum("bkhd,bnhd->bhkn", queries, keys) / math.sqrt(self.input_key_size)
+        if self.own_elements:
+            logits = logits.masked_fill(self.foreign(elements, logits.device), -math.inf)
         # The null element is a row of zeros: its key and value are zero, so its logit is zero and it adds no value.
         weights = torch.softmax(F.pad(logits, (0, 1)), -1)  # (B, heads, K, N + 1)
         attention = weights.mean(1)
@@ -278,6 +289,12 @@ class RIMCell(nn.Module):
     def forced_first(self, null: Tensor, dim: int) -> Tensor:
         """The attention on null by which RIMs compete: nobody is before those who are forced to be active."""
         return null if self.forced is None else null.index_fill(dim, self.forced, -math.inf)
+
+    def foreign(self, elements: int, device: torch.device) -> Tensor:
+        """With own elements, where a RIM must not look: (K, N)."""
+        if elements <= max(self.rims):
+            raise ValueError(f"own_elements needs an element for each RIM, got {elements} elements")
+        return torch.arange(elements, device=device) != torch.tensor(self.rims, device=device).unsqueeze(1)
 
     def _dynamics(self, read: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """An LSTM or GRU cell of its own for each RIM."""

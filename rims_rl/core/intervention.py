@@ -30,6 +30,7 @@ class Part:
         self.cell._parameters = {n: w if n in _SHARED else w[self._rims] for n, w in weights.items()}
         self.cell.num_rims, self.cell.hidden_size = len(kept), len(kept) * cell.rim_size
         self.cell.num_active = min(cell.num_active, len(kept))
+        self.cell.rims = kept
         if cell.comm_top_k is not None:
             self.cell.comm_top_k = min(cell.comm_top_k, len(kept))
         if forced:

@@ -95,6 +95,7 @@ class Set:
             self.query_of = new_steps(s, "query", 0, T, (B * n, K, d), save)
             self.attention_of = new_steps(s, "attention", 0, T, (B * n, K, N + 1), save)
             self.read_of = new_steps(s, "read", 1, T, (K, B, V), save)
+            self.foreign = F.pad(cell.foreign(N, s.values.device), (0, 1)) if cell.own_elements else None
             s.kept = None
             if cell.position_competition:
                 self.kept_of = new_steps(s, "kept", 0, T, (B * n, K, N + 1), save)
@@ -111,6 +112,8 @@ class Set:
         query = torch.bmm(h, s.input_query.transpose(1, 2)).view(K, B, n, -1)
         self.query_of[t].view(B, n, K, -1).copy_(query.permute(1, 2, 0, 3))
         logits = torch.bmm(self.query_of[t], s.key_rows[t].transpose(1, 2))
+        if self.foreign is not None:
+            logits.masked_fill_(self.foreign, -math.inf)
         weights = torch.softmax(logits, -1, out=self.attention_of[t])
         mean = weights.view(B, n, K, -1).mean(1)
         null = mean[..., -1]
@@ -159,7 +162,8 @@ class Set:
 
 
 def is_one_element(cell: RIMCell, s: SimpleNamespace) -> bool:
-    return s.keys is None or (s.keys.shape[2] == 1 and cell.input_heads == 1 and not cell.position_competition)
+    plain = not (cell.position_competition or cell.own_elements)
+    return s.keys is None or (s.keys.shape[2] == 1 and cell.input_heads == 1 and plain)
 
 
 def new_steps(

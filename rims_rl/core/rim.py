@@ -29,8 +29,8 @@ class RIM(nn.Module):
         num_layers: how many layers there are.
         batch_first: ``x``, ``output`` and ``episode_starts`` have the batch before time. The state does not change.
         **options: cell, input_heads, input_key_size, input_value_size, comm_heads, comm_key_size, comm_value_size,
-            comm_top_k, input_dropout, comm_dropout, input_attention, communication, position_competition, device,
-            dtype: see :class:`RIMCell`.
+            comm_top_k, input_dropout, comm_dropout, input_attention, communication, position_competition,
+            own_elements, device, dtype: see :class:`RIMCell`.
 
     Inputs: x, state, episode_starts
         - **x** of shape `(T, B, input_size)`, or `(T, B, N, input_size)` for a set of N elements: positions of a

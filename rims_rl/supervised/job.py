@@ -102,7 +102,13 @@ class _Training:
         config, console = self.job.config, Console(highlight=False, soft_wrap=True)
         begun, saved = time.monotonic() - self.seconds, time.monotonic()
         left: Any = range(self.done, config.iterations)
-        batches = DataLoader(_Batches(self.job, self.task), batch_size=None, sampler=left, num_workers=workers)
+        batches = DataLoader(
+            _Batches(self.job, self.task),
+            batch_size=None,
+            sampler=left,
+            num_workers=workers,
+            generator=torch.Generator(),  # or every resume would draw a number from training's own
+        )
         with _progress(console, self) as show, _stop_signals() as stopped:
             for batch in batches if not self.is_learned else ():
                 self._iterate(batch)

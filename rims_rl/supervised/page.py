@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -29,8 +29,10 @@ def write_page(task: type[Task], results: Path) -> None:
     if not groups:
         raise UserError(f"{results / task.name} has no results; run some first: rims-rl supervised {task.name}")
     out = results / f"{task.name}.md"
-    sections = [_heading(task, groups), _settings(groups), *_tables(task, groups), *_differences(groups)]
-    sections += _pictures(task, groups, out)
+    sections = [_heading(task, groups), _settings(groups)]
+    for number, family in enumerate(_families(groups)):
+        sections += [*_tables(task, family), *_differences(family)]
+        sections += _pictures(family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
     count = sum(len(group) for group in groups.values())
@@ -52,23 +54,34 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     return groups
 
 
+def _families(groups: dict[str, Group]) -> list[dict[str, Group]]:
+    """Settings that were tested in the same way: only these can be compared."""
+    families: dict[tuple[str, ...], dict[str, Group]] = {}
+    for label, group in groups.items():
+        families.setdefault(tuple(group[0]["tests"]), {})[label] = group
+    return list(families.values())
+
+
 def _label(task: type[Task], config: dict[str, Any]) -> str:
     """Core and sizes, then whatever differs from the zoo's settings for this core."""
-    core = config["core"]
-    words = f"{core} {config['num_rims']}/{config['num_active']}" if core == "rims" else core
-    standard = load(task, [f"core={core}"]).model_dump()
+    standard = load(task, [f"core={config['core']}"]).model_dump()
     ours, usual = ({**each, **each["core_kwargs"]} for each in (config, standard))
     others = [key for key in ours if key not in (*SIZES, "core_kwargs") and ours[key] != usual.get(key)]
     missing = [f"without {key}" for key in usual if key not in ours]
-    return ", ".join([words, f"{config['hidden_size']} units", *(f"{key}={ours[key]}" for key in others), *missing])
+    return _words(config, [*(f"{key}={ours[key]}" for key in others), *missing])
+
+
+def _words(sizes: dict[str, Any], more: Iterable[str]) -> str:
+    core = sizes["core"]
+    words = [f"rims {sizes['num_rims']}/{sizes['num_active']}" if core == "rims" else core]
+    if sizes["hidden_size"] is not None:
+        words.append(f"{sizes['hidden_size']} units")
+    return ", ".join([*words, *more])
 
 
 def _heading(task: type[Task], groups: dict[str, Group]) -> str:
     few = [label for label, group in groups.items() if len(group) < 3]
-    partial = (
-        f"\n\n**This page is partial**: {len(few)} of {len(groups)} settings have fewer than 3 seeds so far, and what "
-        "the paper has and we do not is marked –."
-    )
+    partial = f"\n\n**This page is partial**: {len(few)} of {len(groups)} settings have fewer than 3 seeds so far."
     return (
         f"# {task.title}\n\nWritten by `rims-rl supervised {task.name} --page` from the files in `{task.name}/`, of "
         "which each is one training with one seed." + (partial if few else "")
@@ -90,42 +103,62 @@ def _settings(groups: dict[str, Group]) -> str:
     return "## What was trained\n\n" + table(head, rows)
 
 
+class PaperRow(NamedTuple):
+    """A row of supervised_paper.yml."""
+
+    sizes: dict[str, Any]  # core, num_rims, num_active, hidden_size, as far as the paper says
+    options: dict[str, Any]
+    tests: dict[str, float]
+
+    def __str__(self) -> str:
+        return _words({key: self.sizes.get(key) for key in SIZES}, [f"{k}={v}" for k, v in self.options.items()])
+
+    def is_of(self, config: dict[str, Any]) -> bool:
+        """Whether it is of this setting. What RIMs leave out is among the core's options."""
+        whole = {"input_attention": True, "communication": True}
+        same = all(config[key] == value for key, value in self.sizes.items())
+        return same and whole | self.options == whole | {k: v for k, v in config["core_kwargs"].items() if k in whole}
+
+
+def _paper_rows(task: type[Task], measure: str, tests: Iterable[str]) -> list[PaperRow]:
+    found = []
+    for table_ in shipped_sections(PAPER).get(task.name, ()):
+        if table_["measure"] == measure and set(table_["tests"]) <= set(tests):
+            for row in table_["rows"]:
+                sizes = {key: value for key, value in zip(SIZES, row, strict=False) if value is not None}
+                found.append(PaperRow(sizes, row[4], dict(zip(table_["tests"], row[5:], strict=True))))
+    return found
+
+
 def _tables(task: type[Task], groups: dict[str, Group]) -> list[str]:
     """One table for each measure: ours with intervals, and the paper's where it has one."""
-    paper = shipped_sections(PAPER).get(task.name, {"measure": None, "rows": []})
-    first = next(iter(groups.values()))[0]["tests"]
+    tests = next(iter(groups.values()))[0]["tests"]
     parts = []
-    for measure in next(iter(first.values())):
-        theirs = paper["rows"] if measure == paper["measure"] else []
-        told = [test for test in first if any(test in row["tests"] for row in theirs)]
-        theirs = theirs if told else []
-        head = ["setting", "seeds"]
-        for test in first:
-            head += [test, "paper"] if test in told else [test]
+    for measure in next(iter(tests.values())):
+        paper = _paper_rows(task, measure, tests)
+        told = set(paper[0].tests) if paper else set()
         rows = []
         for label, group in groups.items():
-            match = next((row for row in theirs if _is(row, group[0]["definition"]["config"])), None)
-            rows.append([label, len(group), *_cells(first, told, group, measure, match)])
-        ours = [group[0]["definition"]["config"] for group in groups.values()]
-        for row in theirs:
-            if not any(_is(row, config) for config in ours):
-                rows.append([f"{row['name']} (not run here)", "", *_cells(first, told, [], measure, row)])
+            theirs = [row for row in paper if row.is_of(group[0]["definition"]["config"])]
+            cells: list[object] = [label, len(group)]
+            for test in tests:
+                cells.append(_mean(np.array([result["tests"][test][measure] for result in group])))
+                if test in told:
+                    cells.append(f"{theirs[0].tests[test]:g}" if theirs else "–")
+            rows.append(cells)
+        head = ["setting", "seeds"]
+        for test in tests:
+            head += [test, "paper"] if test in told else [test]
         parts.append(
             f"## {measure.capitalize()}\n\nMeans over seeds with 95 % bootstrap intervals (one seed has none).\n\n"
             + table(head, rows)
         )
+        ours = [group[0]["definition"]["config"] for group in groups.values()]
+        others = [row for row in paper if not any(row.is_of(config) for config in ours)]
+        if others:
+            rest = [[str(row), *(f"{value:g}" for value in row.tests.values())] for row in others]
+            parts.append("In the paper, and not run here:\n\n" + table(["setting", *others[0].tests], rest))
     return parts
-
-
-def _cells(
-    tests: Iterable[str], told: Sequence[str], group: Group, measure: str, paper: dict[str, Any] | None
-) -> list[str]:
-    cells = []
-    for test in tests:
-        cells.append(_mean(np.array([result["tests"][test][measure] for result in group])))
-        if test in told:
-            cells.append("–" if paper is None or test not in paper["tests"] else f"{paper['tests'][test]:g}")
-    return cells
 
 
 def _mean(values: np.ndarray) -> str:
@@ -162,23 +195,30 @@ def _differences(groups: dict[str, Group]) -> list[str]:
     ]
 
 
-def _pictures(task: type[Task], groups: dict[str, Group], out: Path) -> list[str]:
+def _pictures(groups: dict[str, Group], begin: Path) -> list[str]:
+    """PNGs whose names begin like ``begin``."""
     drawn = {"learning": _learning(groups)}
-    recorded = {label: group[0]["record"] for label, group in groups.items() if group[0]["record"].get("active")}
-    if recorded:
-        drawn["activation"] = _activation(recorded)
+    for name, key, draw in (
+        ("activation", "active", _activation), ("per_frame", "per_frame", _per_frame), ("film", "film", _film),
+    ):  # fmt: skip
+        recorded = {label: group[0]["record"] for label, group in groups.items() if key in group[0]["record"]}
+        if recorded:
+            drawn[name] = draw(recorded)
     parts = []
     for name, figure in drawn.items():
-        path = out.with_name(f"{out.stem}_{name}.png")
+        path = begin.with_name(f"{begin.name}_{name}.png")
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=100, format="png")
         parts.append(f"![{name}]({path.name})\n\n{CAPTIONS[name]}")
-    return ["## Pictures", *parts]
+    return parts
 
 
 CAPTIONS = {
     "learning": "Over training, one line for each seed: the loss of training (mean of 100 iterations), and the tests.",
-    "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in.",
+    "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in, or the frame. "
+    "In brackets, if RIMs have strips of their own: correlation with how much of the balls is in the strip.",
+    "per_frame": "Cross entropy of each frame, seed 0; right of the line the network sees its own frames.",
+    "film": "Frames of one clip, seed 0; a blue frame is one before which the network saw its own.",
 }
 
 
@@ -202,7 +242,7 @@ def _learning(groups: dict[str, Group]) -> Figure:
         axes.set_xlabel("iterations", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.grid(alpha=0.3)
-    panels[0].legend(fontsize=6)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
     return figure
 
 
@@ -214,10 +254,46 @@ def _activation(recorded: dict[str, dict[str, Any]]) -> Figure:
         active = np.array([[step == "1" for step in rim] for rim in record["active"]])  # (K, T)
         axes.pcolormesh(active, cmap="Greys", vmin=-0.1, vmax=1.1)
         axes.set_title(label, fontsize=8)
-        axes.set_yticks(np.arange(len(active)) + 0.5, [f"RIM {k}" for k in range(len(active))], fontsize=7)
+        names = [f"RIM {k}" for k in range(len(active))]
+        if "correlation" in record:
+            names = [f"{name} ({with_own:+.2f})" for name, with_own in zip(names, record["correlation"], strict=True)]
+        axes.set_yticks(np.arange(len(active)) + 0.5, names, fontsize=7)
         axes.set_xticks(np.arange(active.shape[1]) + 0.5, [str(x or "·") for x in record["input"]], fontsize=5)
         axes.invert_yaxis()
         axes.tick_params(length=0)
+    return figure
+
+
+def _per_frame(recorded: dict[str, dict[str, Any]]) -> Figure:
+    tests = list(next(iter(recorded.values()))["per_frame"])
+    figure = Figure(figsize=(3.6 * len(tests), 3), layout="constrained")
+    for axes, test in zip(figure.subplots(1, len(tests), squeeze=False)[0], tests, strict=True):
+        for label, record in recorded.items():
+            axes.plot(range(1, len(record["per_frame"][test]) + 1), record["per_frame"][test], label=label, lw=1)
+        axes.axvline(record["fed"] + 0.5, color="grey", lw=1)
+        axes.set_title(test, fontsize=8)
+        axes.set_xlabel("frame", fontsize=8)
+        axes.tick_params(labelsize=7)
+    axes.legend(fontsize=6)
+    return figure
+
+
+def _film(recorded: dict[str, dict[str, Any]]) -> Figure:
+    """One row for each way to roll out, of the first setting."""
+    record = next(iter(recorded.values()))
+    rows = list(record["film"].values())
+    figure = Figure(figsize=(1.1 * len(rows[0]) + 1, 1.15 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+    for line, name, row in zip(panels, record["film"], rows, strict=True):
+        for number, (axes, frame) in enumerate(zip(line, row, strict=True)):
+            side = int(len(frame) ** 0.5)
+            axes.imshow(np.array([int(shade, 16) for shade in frame]).reshape(side, side), cmap="gray", vmin=0, vmax=15)
+            axes.set(xticks=[], yticks=[])
+            time = 1 + number * record["every"]
+            axes.spines[:].set_color("tab:green" if time <= record["fed"] else "tab:blue")
+            if line is panels[0]:
+                axes.set_title(f"{time}", fontsize=7)
+        line[0].set_ylabel(name, fontsize=7)
     return figure
 
 
@@ -232,12 +308,6 @@ def _provenance(groups: dict[str, Group]) -> str:
         ["when", f"{min(r['date'] for r in done)[:10]} to {max(r['date'] for r in done)[:10]}"],
     ]
     return "## Where it was run\n\n" + table(["", ""], rows)
-
-
-def _is(row: dict[str, Any], config: dict[str, Any]) -> bool:
-    """Whether a row of the paper's table is of this setting; what RIMs leave out is among the core's options."""
-    flat = {"input_attention": True, "communication": True} | config | config["core_kwargs"]
-    return all(flat[key] == value for key, value in row["setting"].items())
 
 
 def _size(result: dict[str, Any]) -> tuple[Any, ...]:

@@ -33,4 +33,4 @@ def supervise(
         task(config, data_dir).network()  # what cannot be built is to be known before the first hour
     for job in jobs:
         run_job(job, logdir, results, data_dir, workers)
-        write_page(task, results)
+    write_page(task, results)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import difflib
 
 from rims_rl.errors import UserError
+from rims_rl.supervised.adding import Adding
+from rims_rl.supervised.bouncing_balls import BouncingBalls
 from rims_rl.supervised.copying import Copying
+from rims_rl.supervised.crops import Crops
+from rims_rl.supervised.moving_mnist import MovingMnist
+from rims_rl.supervised.sequential_mnist import SequentialMnist
 from rims_rl.supervised.task import Task, load
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Copying,)}
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Copying, Adding, SequentialMnist, BouncingBalls, Crops, MovingMnist)
+}
 
 
 def find_task(name: str) -> type[Task]:

@@ -1,0 +1,80 @@
+"""What tasks with frames share: the encoder and decoder of R-NEM (van Steenkiste et al., 2018), and rolling out."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rims_rl.core.baselines import State
+
+SIDE, FEATURES = 64, 512
+
+
+class VideoNetwork(nn.Module):
+    """Predicts each next frame: frames `(T, B, 64, 64)` between 0 and 1 -> logits of the same shape, and the state."""
+
+    def __init__(self, core: nn.Module, encoder: nn.Module | None = None) -> None:
+        super().__init__()
+        self.core = core
+        self.encoder = encoder or _encoder()
+        self.decoder = nn.Sequential(
+            nn.Linear(core.output_size, FEATURES), nn.ELU(), nn.LayerNorm(FEATURES),  # type: ignore[arg-type]
+            nn.Linear(FEATURES, 64 * 8 * 8), nn.ELU(), nn.LayerNorm(64 * 8 * 8), nn.Unflatten(1, (64, 8, 8)),
+            *_grow(64, 32), nn.ELU(), nn.GroupNorm(1, 32), *_grow(32, 16), nn.ELU(), nn.GroupNorm(1, 16), *_grow(16, 1),
+        )  # fmt: skip
+
+    def forward(self, frames: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        steps, batch = frames.shape[:2]
+        features = self.encoder(frames.flatten(0, 1)).unflatten(0, (steps, batch))
+        output, state = self.core(features, state)
+        return self.decoder(output.flatten(0, 1)).unflatten(0, (steps, batch)).squeeze(2), state
+
+
+class StripEncoder(nn.Module):
+    """One encoder for each horizontal strip; frames `(B, 64, 64)` -> elements `(B, strips, 512)`."""
+
+    masks: Tensor
+
+    def __init__(self, strips: int) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(_encoder() for _ in range(strips))
+        rows = torch.arange(SIDE).tensor_split(strips)
+        masks = torch.stack([torch.isin(torch.arange(SIDE), own).float() for own in rows])
+        self.register_buffer("masks", masks.view(strips, 1, SIDE, 1))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return torch.stack([encode(frames * own) for encode, own in zip(self.encoders, self.masks, strict=True)], 1)
+
+
+def roll_out(network: nn.Module, frames: Tensor, fed: int) -> Tensor:
+    """Logits `(T - 1, B, 64, 64)` of all frames but the first: after ``fed`` true ones, it sees its own."""
+    logits, state = network(frames[:fed])
+    found = [logits]
+    for _ in range(len(frames) - 1 - fed):
+        logits, state = network(torch.sigmoid(logits[-1:]), state)
+        found.append(logits)
+    return torch.cat(found)
+
+
+def frame_losses(logits: Tensor, frames: Tensor) -> Tensor:
+    """Binary cross entropy of each frame, summed over its pixels: `(T, B)`."""
+    return F.binary_cross_entropy_with_logits(logits, frames, reduction="none").sum((-2, -1))
+
+
+def _encoder() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, SIDE)),
+        *_shrink(1, 16), *_shrink(16, 32), *_shrink(32, 64),
+        nn.Flatten(), nn.Linear(64 * 8 * 8, FEATURES), nn.ELU(), nn.LayerNorm(FEATURES),
+    )  # fmt: skip
+
+
+def _shrink(inputs: int, outputs: int) -> list[nn.Module]:
+    """Half the side. One group is layer norm over channels and positions."""
+    return [nn.Conv2d(inputs, outputs, 4, 2, 1), nn.ELU(), nn.GroupNorm(1, outputs)]
+
+
+def _grow(inputs: int, outputs: int) -> list[nn.Module]:
+    """Twice the side; an even kernel needs one more row and column on one side than on the other."""
+    return [nn.Upsample(scale_factor=2), nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(inputs, outputs, 4)]
