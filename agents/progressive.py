@@ -45,9 +45,10 @@ class ProgressiveEncoder(BaseFeaturesExtractor):
                 if i > 0 and isinstance(layer, nn.Conv2d):
                     self.laterals.append(Lateral(columns, layer.in_channels, convolution=True))
                     own.cnn[i] = _widen(layer)
-            channels, flat = own.cnn[-3].out_channels, own.linear[0].in_features  # type: ignore[union-attr]
-            self.laterals.append(Lateral(columns, channels, convolution=True))
-            own.linear[0] = nn.Linear(2 * flat, self.width)
+            last, linear = own.cnn[-3], own.linear[0]
+            assert isinstance(last, nn.Conv2d) and isinstance(linear, nn.Linear)
+            self.laterals.append(Lateral(columns, last.out_channels, convolution=True))
+            own.linear[0] = nn.Linear(2 * linear.in_features, self.width)
         self.laterals.append(Lateral(columns, self.width))
 
     def forward(self, observations: Any) -> Tensor:
