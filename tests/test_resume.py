@@ -65,7 +65,7 @@ def flags(args, overrides):
     """The same for the command line."""
     words = [
         f"--{key.replace('_', '-')}={value}"
-        for key, value in args.model_dump(exclude={"exact_resume"}, exclude_none=True).items()
+        for key, value in args.model_dump(exclude={"exact_resume", "columns"}, exclude_none=True).items()
     ]
     return words + ["--exact-resume"] * args.exact_resume + [f"--set={override}" for override in overrides]
 
