@@ -6,7 +6,7 @@ const about = recording.about;
 const frames = decode("frames"), frameEnds = decode("frame_ends");
 const actions = decode("actions"), rewards = decode("rewards"), values = decode("values");
 const active = decode("active"), attention = decode("input_attention"), communication = decode("communication");
-const episodeStarts = decode("episode_starts");
+const episodeStarts = decode("episode_starts"), events = decode("events");
 
 const STEPS = frameEnds.length, RIMS = about.num_rims, ELEMENTS = about.elements.length;
 const NULL = ELEMENTS; // the last entry of each row of attention
@@ -148,6 +148,8 @@ function drawFacts() {
     return pair;
   }));
   $("mission").textContent = episode.mission ? `“${episode.mission}”` : "";
+  const happens = about.events.filter((name, i) => i > 1 && events[step * about.events.length + i]); // not rewards
+  $("happens").textContent = happens.join(", ");
 }
 
 function drawRims() {
@@ -551,7 +553,9 @@ function begin() {
   const distractors = env.distractors ? `, ${env.distractors} distractors` : "";
   $("title").textContent = `What do my RIMs do? ${env.name}${distractors}`;
   $("subtitle").textContent = `${about.run}: ${about.algo ?? "agent"}, ${RIMS} RIMs, ${about.num_active} active${steps}; ` +
-    `${about.deterministic ? "most likely" : "sampled"} actions, seed ${about.evaluation_seed}`;
+    `${about.deterministic ? "most likely" : "sampled"} actions, seed ${about.evaluation_seed}` +
+    (about.drop.length ? `, without RIM ${about.drop.join(", ")}` : "") +
+    (about.force.length ? `, RIM always active: ${about.force.join(", ")}` : "");
   document.title = $("title").textContent;
   $("timeline").setAttribute("aria-valuemax", STEPS - 1);
   for (let rim = 0; rim < RIMS; rim++) {

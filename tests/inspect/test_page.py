@@ -139,6 +139,8 @@ def test_every_step_shows_its_frame_its_numbers_and_its_rims(name, opened):
         assert f"{recorded['values'][step]:.2f}" in facts and f"{step} of {STEPS - 1}" in facts
         if about["action_names"]:
             assert about["action_names"][recorded["actions"][step]].lower() in facts
+        happens = [name for name, there in zip(about["events"], recorded["events"][step], strict=True) if there]
+        assert page.find("happens").text == ", ".join(name for name in happens if "in view" in name or "lost" in name)
         lit = ["active" in rim.get_attribute("class") for rim in page.browser.find_elements("class name", "rim")]
         assert lit == recorded["active"][step].tolist()
         for rim in range(3):
