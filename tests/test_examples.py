@@ -58,3 +58,8 @@ def test_the_variants_of_the_task_are_drawn(tmp_path):
 def test_the_distractors_of_an_atari_game_are_drawn(tmp_path):
     run("atari_distractors.py", "--out", tmp_path / "distractors.png", cwd=tmp_path)
     assert (tmp_path / "distractors.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_clips_of_bouncing_balls_are_drawn(tmp_path):
+    run("bouncing_clips.py", "--out", tmp_path / "clips.png", cwd=tmp_path)
+    assert (tmp_path / "clips.png").read_bytes().startswith(b"\x89PNG")

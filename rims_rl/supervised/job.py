@@ -63,13 +63,14 @@ def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, worker
     folder, result = logdir / "supervised" / job.task.name / job.name, results / job.task.name / f"{job.name}.json"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
-        if not result.exists():
-            training = _Training(job, folder, job.task(job.config, data_dir))
-            training.run(job.task.workers if workers is None else workers)
-            write_json(result, training.result())
-            with replacing(folder / "network.safetensors") as temporary:
-                save_file(training.network.state_dict(), temporary)
-            training.checkpoint.unlink(missing_ok=True)
+        if result.exists():
+            return
+        training = _Training(job, folder, job.task(job.config, data_dir))
+        training.run(job.task.workers if workers is None else workers)
+        with replacing(folder / "network.safetensors") as temporary:
+            save_file(training.network.state_dict(), temporary)
+        write_json(result, training.result())
+        training.checkpoint.unlink(missing_ok=True)
 
 
 class _Batches(Dataset[tuple[Tensor, ...]]):

@@ -25,13 +25,9 @@ FILES = {  # SHA-256 of what is inside the .gz
 }
 
 
+@cache
 def mnist(part: str, folder: Path | None = None) -> tuple[Tensor, Tensor]:
     """Images (N, 28, 28) of bytes, and labels (N), of ``part`` ``"train"`` (60,000) or ``"t10k"`` (10,000)."""
-    return _load(part, folder)
-
-
-@cache
-def _load(part: str, folder: Path | None) -> tuple[Tensor, Tensor]:
     images, labels = (_read(name, folder) for name in FILES if name.startswith(part))
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)
     return torch.from_numpy(pixels.copy()), torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))

@@ -31,7 +31,7 @@ def write_page(task: type[Task], results: Path) -> None:
     out = results / f"{task.name}.md"
     sections = [_heading(task, groups), _settings(groups)]
     for number, family in enumerate(_families(groups)):
-        sections += [*_tables(task, family), *_differences(family)]
+        sections += [*_tables(task, family), *_differences(task, family)]
         sections += _pictures(family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
@@ -169,30 +169,47 @@ def _mean(values: np.ndarray) -> str:
     return f"{found['mean']:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _differences(groups: dict[str, Group]) -> list[str]:
-    """Each other setting minus the first one, which is of RIMs if there is one."""
-    (reference, first), *others = groups.items()
-    if not others:
-        return []
-    parts = []
+def _differences(task: type[Task], groups: dict[str, Group]) -> list[str]:
+    """For each width: every other setting minus the RIMs of that width, so that only the memory differs."""
+    usual, parts = load(task), []
+    by_width: dict[int, dict[str, Group]] = {}
+    for label, group in groups.items():
+        by_width.setdefault(group[0]["definition"]["config"]["hidden_size"], {})[label] = group
+
+    def unusual(label: str) -> tuple[bool, int]:
+        config = groups[label][0]["definition"]["config"]
+        return (config["num_rims"], config["num_active"]) != (usual.num_rims, usual.num_active), len(label)
+
+    for same_width in by_width.values():
+        rims = [label for label in same_width if label.startswith("rims")]
+        if rims and len(same_width) > 1:
+            parts.append(_against(min(rims, key=unusual), same_width))
+    return parts
+
+
+def _against(reference: str, groups: dict[str, Group]) -> str:
+    first, parts = groups[reference], []
     for measure in next(iter(first[0]["tests"].values())):
         rows = []
-        for label, group in others:
-            row = [label]
-            for test in first[0]["tests"]:
-                mine, theirs = (np.array([r["tests"][test][measure] for r in each]) for each in (first, group))
-                difference = theirs.mean() - mine.mean()
-                if min(len(mine), len(theirs)) < 2:
-                    row.append(f"{difference:+.3f}")
-                else:
-                    low, high = mean_difference(theirs, mine)
-                    row.append(f"{difference:+.3f} ({low:+.3f} to {high:+.3f})")
-            rows.append(row)
+        for label, group in groups.items():
+            if label != reference:
+                pairs = (
+                    [[r["tests"][test][measure] for r in each] for each in (group, first)] for test in first[0]["tests"]
+                )
+                rows.append([label, *(_difference(*map(np.array, pair)) for pair in pairs)])
         parts.append(f"{measure.capitalize()}:\n\n" + table(["setting", *first[0]["tests"]], rows))
-    return [
-        f"## Against {reference}\n\nMean over seeds of each setting minus that of {reference}, with 95 % bootstrap "
-        "intervals where both have at least two seeds.\n\n" + "\n\n".join(parts)
-    ]
+    return (
+        f"## Against {reference}\n\nMean over seeds of each setting of the same width minus that of {reference}, with "
+        "95 % bootstrap intervals where both have at least two seeds.\n\n" + "\n\n".join(parts)
+    )
+
+
+def _difference(values: np.ndarray, others: np.ndarray) -> str:
+    difference = f"{values.mean() - others.mean():+.3f}"
+    if min(len(values), len(others)) < 2:
+        return difference
+    low, high = mean_difference(values, others)
+    return f"{difference} ({low:+.3f} to {high:+.3f})"
 
 
 def _pictures(groups: dict[str, Group], begin: Path) -> list[str]:

@@ -101,8 +101,10 @@ def hear(cell, k, told, dropped):
         logits = [torch.dot(query, cell.comm_qkv[j][rows[1]] @ told[j]) / math.sqrt(e) for j in range(K)]
         costs = [math.inf if j in dropped else -logit.item() for j, logit in enumerate(logits)]
         listened = first(costs, min(cell.comm_top_k or K, K - len(dropped)))
-        total = sum(torch.exp(logits[j]) for j in listened)
-        parts.append(sum(torch.exp(logits[j]) / total * (cell.comm_qkv[j][rows[2]] @ told[j]) for j in listened))
+        largest = max(logits[j].item() for j in listened)  # taken off, since the gradient of e^400 / e^400 is no number
+        shares = {j: torch.exp(logits[j] - largest) for j in listened}
+        total = sum(shares.values())
+        parts.append(sum(shares[j] / total * (cell.comm_qkv[j][rows[2]] @ told[j]) for j in listened))
     return cell.comm_out[k] @ torch.cat(parts)
 
 

@@ -73,12 +73,12 @@ def test_what_is_downloaded_is_checked_and_kept(folder, tmp_path, monkeypatch):
             (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
     monkeypatch.setattr(module, "URL", f"file://{folder}/")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    module._load.cache_clear()
+    mnist.cache_clear()
     first = mnist("t10k")[0]
     monkeypatch.setattr(module, "URL", "http://127.0.0.1:9/")
-    module._load.cache_clear()
+    mnist.cache_clear()
     assert torch.equal(first, mnist("t10k")[0])
-    module._load.cache_clear()
+    mnist.cache_clear()
 
 
 def test_pixels_are_the_nearest_ones_in_the_order_of_reading():

@@ -130,6 +130,10 @@ def test_the_papers_numbers_are_beside_the_settings_they_belong_to(tmp_path):
     assert (cells["0.500"], cells["1.500"], cells["2.500"]) == ("3.56", "0", "5")  # of span 200
     assert any(line == "| rims 9/9, 900 units | 0.03 | 0.24 |" for line in lines)
     assert not any(line.startswith("| lstm, 600 units |") for line in lines)
+    assert page.count("## Against") == 1  # the one with all its parts, at this width
+    against = [line for line in page.split("## Against rims 6/4, 600 units")[1].splitlines() if line[:1] == "|"]
+    differences = {line.split(",")[0]: line.split("|")[-2].strip() for line in against if "iterations=1" in line}
+    assert differences == {"| lstm": "-1.000", "| rims 6/4": "+1.000"}
 
 
 def test_training_stops_when_the_loss_is_low_enough(tmp_path):
