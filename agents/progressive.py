@@ -45,10 +45,9 @@ class ProgressiveEncoder(BaseFeaturesExtractor):
                 if i > 0 and isinstance(layer, nn.Conv2d):
                     self.laterals.append(Lateral(columns, layer.in_channels, convolution=True))
                     own.cnn[i] = _widen(layer)
-            last, linear = own.cnn[-3], own.linear[0]
-            assert isinstance(last, nn.Conv2d) and isinstance(linear, nn.Linear)
+            last, flat = _last_layers(own)
             self.laterals.append(Lateral(columns, last.out_channels, convolution=True))
-            own.linear[0] = nn.Linear(2 * linear.in_features, self.width)
+            own.linear[0] = nn.Linear(2 * flat.in_features, self.width)
         self.laterals.append(Lateral(columns, self.width))
 
     def forward(self, observations: Any) -> Tensor:
@@ -156,6 +155,13 @@ def _activations(encoder: nn.Module, x: Any) -> list[Tensor]:
         x = layer(x)
         found.append(x)
     return found
+
+
+def _last_layers(encoder: NatureEncoder) -> tuple[nn.Conv2d, nn.Linear]:
+    *_, convolution, _, _ = encoder.cnn
+    linear, _ = encoder.linear
+    assert isinstance(convolution, nn.Conv2d) and isinstance(linear, nn.Linear)
+    return convolution, linear
 
 
 def _widen(layer: nn.Conv2d) -> nn.Conv2d:

@@ -310,7 +310,7 @@ def test_a_source_that_fails_takes_its_targets_with_it(tmp_path, capsys):
     plan = plan_of(**changes, algos=algos, transfer={"sources": ["Acrobot-v1"]})
     assert len(plan.jobs) == 2  # the source is what is learned from scratch, too
     with pytest.raises(SystemExit):
-        run_suite(plan, tmp_path / "results", tmp_path / "logs", 1, 1)
+        run_suite(plan, tmp_path / "results", tmp_path / "logs", 2, 1)
     text = capsys.readouterr().out
     assert "training diverged" in text
     assert f"{plan.jobs[1].name}: failed, because it starts from {plan.jobs[0].name}" in text
