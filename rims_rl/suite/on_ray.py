@@ -7,6 +7,7 @@ import logging
 import math
 import signal
 import socket
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,10 @@ def _run_job(folder: str, results: str, threads: int) -> tuple[int, str]:
         return 2, f"rims-rl: the node {name} does not see {folder}; give --logdir and --results that all nodes share\n"
     process = start_process(Path(folder), Path(results), threads)
     try:
-        return process.wait(), ""
-    except KeyboardInterrupt:  # what Ray raises to cancel a task
+        while (code := process.poll()) is None:
+            time.sleep(0.2)  # what Ray raises to cancel a task does not interrupt process.wait()
+        return code, ""
+    except KeyboardInterrupt:
         process.terminate()
         process.wait()
         raise

@@ -133,13 +133,14 @@ def _part(group: Group, one: Comparison) -> str:
     for target in one.targets:
         if (cell := one.cells.get((ALL, target))) is not None:
             interval = "" if cell.score_95 is None else f" ({cell.score_95[0]:.2f} to {cell.score_95[1]:.2f})"
-            score = "no better than random from scratch" if cell.score is None else f"{cell.score:.2f}{interval}"
+            score = f"{cell.score:.2f}{interval}" if cell.score is not None else f"none; area {_show(cell.area)}"
             seeds = " and ".join(map(str, dict.fromkeys(cell.seeds)))
             rows.append([target, cell.verdict, score, _show(cell.jump_start), _show(cell.final), seeds])
     header = ["target", "verdict", "transfer score", "jump-start", "final score", "seeds"]
     return (
         f"## {group}\n\nAll sources ({', '.join(one.sources)}) together. Jump-start, the mean over the first tenth of "
-        "training, and the score of the last policy are differences to the agent from scratch.\n\n"
+        "training, and the score of the last policy are differences to the agent from scratch. Where that is no better "
+        "than random play there is no transfer score, and the difference of the areas is given instead.\n\n"
         + table(header, rows)
     )
 

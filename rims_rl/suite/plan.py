@@ -211,7 +211,10 @@ def _jobs(suite: Suite, file: str) -> list[Job]:
             for job in chain(*kind)
             if job.seed == seed
         ]
-        return list({job.hash: job for job in reversed(jobs)}.values())[::-1]
+        first: dict[str, Job] = {}
+        for job in jobs:
+            first.setdefault(job.hash, job)
+        return list(first.values())
     grid = product(suite.seeds, suite.envs, suite.algos, suite.cores)
     jobs = [_job(suite, file, env, algo, core, seed) for seed, env, algo, core in grid]
     _check_distinct(jobs, file)

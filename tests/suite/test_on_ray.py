@@ -24,7 +24,7 @@ class Cluster:
     """Processes of Ray, with a token that only they know."""
 
     def __init__(self, folder):
-        self.folder, self.nodes = folder, []
+        self.folder, self.nodes, self.suites = folder, [], []
         (folder / "token").write_text("0123456789abcdef" * 4)
         self.env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
         with socket.socket() as free:
@@ -49,12 +49,13 @@ class Cluster:
         words += ["--engine", "ray", "--ray-address", self.address]
         command = [sys.executable, "-c", COMMAND, *map(str, words)]
         with (results / "suite.txt").open("w") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=self.env | env)
+            self.suites.append(subprocess.Popen(command, stdout=log, stderr=log, env=self.env | env))
+        return self.suites[-1]
 
     def close(self):
-        for node in reversed(self.nodes):
-            node.terminate()
-            node.wait()
+        for process in [*self.suites, *reversed(self.nodes)]:
+            process.terminate()
+            process.wait()
 
 
 @pytest.fixture
