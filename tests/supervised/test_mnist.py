@@ -111,6 +111,10 @@ def test_digits_bounce_off_walls_and_keep_their_course_between_them():
     away = (corners > 0) & (corners < ROOM)
     free = away.all(-1)[1:-1] & away.all(-1)[2:]  # neither at a wall now nor after the next step
     assert (step[1:][free] == step[:-1][free]).all() and abs(step).max() <= 4
+    for wall in (0, ROOM):
+        arrived = (step[:-2] != 0) & (corners[1:-2] == wall)
+        left = (corners[2:-1] != wall) | (corners[3:] != wall)
+        assert left[arrived].mean() > 0.9  # all but those which met the other wall just then, and have no speed now
 
 
 def test_moving_digits_are_drawn_where_they_are():
