@@ -1,2 +1,2 @@
-"""Suites: whole experiments. ``plan`` reads a YAML file, ``local`` runs its jobs, ``job`` is what each one does, and
-``report`` makes a page of what they left."""
+"""Suites: whole experiments. ``plan`` reads a YAML file, ``engine`` runs its jobs, with ``local`` or ``on_ray`` as the
+place, ``job`` is what each one does, and ``report`` makes a page of what they left."""
