@@ -95,7 +95,7 @@ class _Engine:
                         self._stop(at_once=told > 0)
                         told += 1
                     self._collect()
-                    display.update(self._running, self._finished)
+                    display.update(self._running, {job.hash for job in self._waiting}, self._finished)
                     time.sleep(0.2)
         finally:
             for running in self._running:  # something went wrong here: let them save
@@ -157,7 +157,7 @@ class _Display:
     """A line for all jobs together, and one for each that is running."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
-        self._steps, self._total = plan.suite.steps, len(plan.jobs)
+        self._jobs = plan.jobs
         columns = [
             TextColumn("{task.description}"),
             BarColumn(16),
@@ -165,7 +165,7 @@ class _Display:
             TimeRemainingColumn(),
         ]
         self._progress = Progress(*columns, console=console, speed_estimate_period=600)
-        self._all = self._progress.add_task("", total=self._steps * self._total, rate="")
+        self._all = self._progress.add_task("", total=sum(job.steps for job in self._jobs), rate="")
         self._lines: dict[str, tuple[TaskID, int, float]] = {}  # job -> line, its first steps, and when that was
 
     def __enter__(self) -> _Display:
@@ -175,15 +175,15 @@ class _Display:
     def __exit__(self, *_: Any) -> None:
         self._progress.stop()
 
-    def update(self, running: list[Running], finished_jobs: int) -> None:
-        steps = {each.job.hash: min(each.meter.steps(), self._steps) for each in running}
-        done = finished_jobs * self._steps + sum(steps.values())
-        self._progress.update(self._all, completed=done, description=f"{finished_jobs} of {self._total} jobs")
+    def update(self, running: list[Running], waiting: set[str], finished: int) -> None:
+        steps = {each.job.hash: min(each.meter.steps(), each.job.steps) for each in running}
+        done = sum(steps.get(job.hash, job.steps) for job in self._jobs if job.hash not in waiting)
+        self._progress.update(self._all, completed=done, description=f"{finished} of {len(self._jobs)} jobs")
         for each in running:
             key = each.job.hash
             if key not in self._lines:
                 name = each.job.name.rpartition("_")[0]
-                self._lines[key] = self._progress.add_task(name, total=self._steps, rate=""), steps[key], time.time()
+                self._lines[key] = self._progress.add_task(name, total=each.job.steps, rate=""), steps[key], time.time()
             line, first, begun = self._lines[key]
             rate = f"{(steps[key] - first) / (time.time() - begun + 1e-9):,.0f}/s"
             if each.meter.trained():

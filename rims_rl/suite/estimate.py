@@ -34,8 +34,8 @@ def print_estimate(plan: Plan, results: Path, jobs: int | None, threads: int) ->
             table.add_row(Text(job.name), "finished", "", "")
             continue
         speed = speeds[_kind(job)]
-        total += plan.suite.steps / speed
-        table.add_row(Text(job.name), "to do", f"{speed:,.0f}", _duration(plan.suite.steps / speed))
+        total += job.steps / speed
+        table.add_row(Text(job.name), "to do", f"{speed:,.0f}", _duration(job.steps / speed))
     side_by_side = jobs or max(1, (os.cpu_count() or 1) // threads)
     console = Console(highlight=False)
     console.print(table)

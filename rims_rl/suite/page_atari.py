@@ -39,7 +39,7 @@ def _part(plan: Plan, done: Done, algo: str, stem: Path) -> str:
         game for game in dict.fromkeys(job.name_of_env for job in plan.jobs) if any(game in s for s in scores.values())
     ]
     rims = [job.core for job, result in done if result["definition"]["config"]["core"] == "rims"]
-    sections = [f"## Scores, {algo}\n\n{_how(plan)}\n\n{_score_table(scores, games)}"]
+    sections = [f"## Scores, {algo}\n\n{_how(plan, done[0][0].steps)}\n\n{_score_table(scores, games)}"]
     sections.append(f"## Human-normalised scores, {algo}\n\n{_normalised(scores, games, len(plan.suite.seeds))}")
     for core in dict.fromkeys(rims):
         if changes := _relative_improvements(scores, core):
@@ -63,9 +63,9 @@ def _part(plan: Plan, done: Done, algo: str, stem: Path) -> str:
     return "\n\n".join(sections)
 
 
-def _how(plan: Plan) -> str:
+def _how(plan: Plan, steps: int) -> str:
     return (
-        f"Mean score over {plan.suite.evaluation.episodes} whole games of the last policy, after {plan.suite.steps:,} "
+        f"Mean score over {plan.suite.evaluation.episodes} whole games of the last policy, after {steps:,} "
         "steps (4 frames each); mean over the seeds that are in, and in brackets the lowest and the highest seed. "
         "The last columns are the paper's (40,000,000 steps, 5 active RIMs, 3 trials)."
     )
@@ -161,7 +161,7 @@ def _draw_curves(plan: Plan, done: Done, games: list[str]) -> Figure:
     rows = math.ceil(len(games) / columns)
     figure = Figure(figsize=(2.6 * columns, 2.1 * rows + 0.5), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
-    grid = np.linspace(0, plan.suite.steps, 51)[1:]
+    grid = np.linspace(0, done[0][0].steps, 51)[1:]
     for game, axes in zip(games, panels, strict=False):
         for i, core in enumerate(plan.suite.cores):
             curves = [result["curve"] for job, result in done if (job.name_of_env, job.core) == (game, core)]

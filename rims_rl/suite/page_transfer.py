@@ -87,9 +87,9 @@ def _compare(plan: Plan, group: Group, results: dict[str, Any]) -> Comparison:
         for cell in cells:
             if cell.target != target:
                 continue
-            if (result := results.get(cell.scratch.hash)) and (run := measure_run(result, plan.suite.steps)):
+            if (result := results.get(cell.scratch.hash)) and (run := measure_run(result, cell.scratch.steps)):
                 scratch[cell.seed], random = run, result["random"]["mean"]
-            if (result := results.get(cell.transfer.hash)) and (run := measure_run(result, plan.suite.steps)):
+            if (result := results.get(cell.transfer.hash)) and (run := measure_run(result, cell.scratch.steps)):
                 runs[cell.source][cell.seed] = run
         whole = [seed for seed in plan.suite.seeds if all(seed in of_source for of_source in runs.values())]
         pooled = {seed: mean_run([of_source[seed] for of_source in runs.values()]) for seed in whole}
@@ -106,7 +106,7 @@ def _distinct(values: Iterable[T]) -> list[T]:
 def _how(plan: Plan) -> str:
     assert plan.suite.transfer is not None
     return (
-        f"Each agent was trained on a source for {plan.suite.steps:,} steps, and then on the target for as many, next "
+        f"Each agent was trained on a source for {plan.steps} steps, and then on the target for as many, next "
         f"to one that starts from scratch. Carried over: `{plan.suite.transfer.carry}`; progressive networks read "
         "frozen columns of all sources instead. The verdict on a target is about all its sources together: positive if "
         "the area under the learning curve is larger than from scratch with the whole of Welch's 95 % interval over "
@@ -219,9 +219,9 @@ def _draw_curves(plan: Plan, results: dict[str, Any]) -> Figure:
             here = [cell for cell in cells if (cell.algo, cell.core, cell.target) == (*group, target)]
             for i, source in enumerate(_distinct(cell.source for cell in here)):
                 jobs = [cell.transfer for cell in here if cell.source == source]
-                _draw_curve(axes, plan, results, jobs, color=f"C{i}", label=source)
+                _draw_curve(axes, results, jobs, color=f"C{i}", label=source)
             scratch = list({cell.scratch.hash: cell.scratch for cell in here}.values())
-            _draw_curve(axes, plan, results, scratch, color="black", ls="--", label="from scratch")
+            _draw_curve(axes, results, scratch, color="black", ls="--", label="from scratch")
             for job in scratch:
                 if job.hash in results:
                     axes.axhline(results[job.hash]["random"]["mean"], color="lightgrey", lw=1)
@@ -233,7 +233,7 @@ def _draw_curves(plan: Plan, results: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Any, plan: Plan, results: dict[str, Any], jobs: list[Job], **style: Any) -> None:
+def _draw_curve(axes: Any, results: dict[str, Any], jobs: list[Job], **style: Any) -> None:
     curves = [results[job.hash]["curve"] for job in jobs if job.hash in results]
-    if lines := [curve_heights(curve, plan.suite.steps) for curve in curves if curve]:
-        axes.plot(np.linspace(0, plan.suite.steps, len(lines[0])), np.mean(lines, 0), lw=1, **style)
+    if lines := [curve_heights(curve, jobs[0].steps) for curve in curves if curve]:
+        axes.plot(np.linspace(0, jobs[0].steps, len(lines[0])), np.mean(lines, 0), lw=1, **style)

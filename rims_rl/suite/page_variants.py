@@ -99,7 +99,7 @@ def _draw(plan: Plan, groups: dict[tuple[str, str], Groups]) -> Figure:
     assert plan.suite.curve is not None
     variants = plan.suite.curve.variants
     figure = Figure(figsize=(4 * len(variants), 3.2 * len(groups)), layout="constrained")
-    panels = figure.subplots(len(groups), len(variants), squeeze=False, sharex=True, sharey=True)
+    panels = figure.subplots(len(groups), len(variants), squeeze=False, sharex="row", sharey=True)
     colours = dict(zip(plan.suite.cores, (f"C{i}" for i in range(10)), strict=False))
     for row, ((env, algo), cores) in zip(panels, groups.items(), strict=True):
         measure = _measure(cores)

@@ -58,7 +58,8 @@ class Transfer(_Model):
 
 class Suite(_Model):
     """What the YAML file holds. Hyperparameters are layers over those of zoo_configs: ``overrides``, then those of the
-    algorithm, then those of the core; a core's may hold more, by the name of an algorithm."""
+    algorithm, then those of the core; a core's may hold more, by the name of an algorithm. Only an algorithm may have
+    ``n_timesteps`` instead of ``steps``: cores are compared at equal steps."""
 
     title: str
     envs: Annotated[list[str], Field(min_length=1)]
@@ -99,6 +100,10 @@ class Job(NamedTuple):
         return f"{self.name_of_env}{start}_{self.algo}_{self.core}_{self.seed}_{self.hash}"
 
     @property
+    def steps(self) -> int:
+        return int(self.definition["config"]["n_timesteps"])
+
+    @property
     def sources(self) -> list[str]:
         """Hashes of the jobs that have to be finished before."""
         return list(self.definition["init"]["sources"]) if self.source else []
@@ -126,6 +131,14 @@ class Plan(NamedTuple):
     name: str
     suite: Suite
     jobs: list[Job]
+
+    @property
+    def steps(self) -> str:
+        """Of one job, in words."""
+        steps = {job.algo: f"{job.steps:,}" for job in self.jobs}
+        if len(set(steps.values())) == 1:
+            return next(iter(steps.values()))
+        return " or ".join(f"{each} ({algo})" for algo, each in steps.items())
 
 
 def shipped() -> list[str]:
@@ -163,7 +176,7 @@ def print_shipped() -> None:
     table = Table("suite", "what", "jobs", "steps of each", title="zoo_configs/suites")
     for name in shipped():
         plan = read_plan(name)
-        table.add_row(name, plan.suite.title, str(len(plan.jobs)), f"{plan.suite.steps:,}")
+        table.add_row(name, plan.suite.title, str(len(plan.jobs)), plan.steps)
     Console().print(table)
 
 
@@ -249,9 +262,9 @@ def _job(
     for where, values in layers:
         if not isinstance(values, dict):
             raise UserError(f"{where} must be a mapping of hyperparameters, got {values!r}")
-        if "n_timesteps" in values:
-            raise UserError(f"{where}: write steps at the top of the file instead of n_timesteps")
-    config = zoo.load(env, algo, layers=[*layers, (f"{file}: steps", {"n_timesteps": suite.steps})]).config
+        if "n_timesteps" in values and values is not suite.algos[algo]:
+            raise UserError(f"{where}: n_timesteps is for algos only; write steps at the top of the file")
+    config = zoo.load(env, algo, layers=[(f"{file}: steps", {"n_timesteps": suite.steps}), *layers]).config
     variants = suite.evaluation.variants
     definition = {
         "env": resolved.id,

@@ -40,7 +40,7 @@ def _heading(plan: Plan, done: Done) -> str:
     suite, total = plan.suite, len(plan.jobs)
     heading = (
         f"# {suite.title}\n\nThis page is written by `rims-rl suite report {plan.name}` from the result files of the "
-        f"suite, of which each is one training run of {suite.steps:,} steps and its evaluation."
+        f"suite, of which each is one training run of {plan.steps} steps and its evaluation."
     )
     if len(done) == total:
         return f"{heading} All {total} jobs are in: {_count(suite.seeds, 'seed')} of each setting."

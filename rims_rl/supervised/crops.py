@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from rims_rl.core import core_factory
 from rims_rl.errors import UserError
@@ -28,6 +29,7 @@ class CropsConfig(TaskConfig):
     crops: Count  # windows that are seen of each frame, and as many that are asked for
     crop_side: Annotated[int, Field(ge=1, le=SIDE)]
     element_size: Count
+    halve_after: Count | None  # points of the curve without a loss lower by 0.01 %: the learning rate is halved
     oracle: bool  # time-travelling: it sees windows of the frame that it is asked about
 
 
@@ -57,6 +59,12 @@ class Crops(Task):
     def loss(self, network: nn.Module, *batch: Tensor) -> Tensor:
         *seen, wanted, where = batch
         return F.binary_cross_entropy_with_logits(network(*seen, where), wanted)
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau | None:
+        if (patience := self.config.halve_after) is None:
+            return None
+        # torch's patience is how many may pass without anything being done
+        return ReduceLROnPlateau(optimizer, factor=0.5, patience=patience - 1, threshold=1e-4)
 
     def tests(self, network: nn.Module, sequences_of_each: int) -> Tests:
         found, size = {}, self.config.batch_size

@@ -65,7 +65,7 @@ def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, worker
     with FileLock(folder / ".lock"):
         if result.exists():
             return
-        training = _Training(job, folder, job.task(job.config, data_dir))
+        training = Training(job, folder, job.task(job.config, data_dir))
         training.run(job.task.workers if workers is None else workers)
         with replacing(folder / "network.safetensors") as temporary:
             save_file(training.network.state_dict(), temporary)
@@ -83,12 +83,15 @@ class _Batches(Dataset[tuple[Tensor, ...]]):
         return self._task.batch(self._seed, index)
 
 
-class _Training:
+class Training:
+    """What a training knows, between its iterations too."""
+
     def __init__(self, job: Job, folder: Path, task: Task) -> None:
         torch.manual_seed(job.seed)
         self.job, self.task, self.checkpoint = job, task, folder / "checkpoint.pt"
         self.network = task.network()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=job.config.learning_rate)
+        self.schedule = task.schedule(self.optimizer)
         self.done = 0  # iterations
         self.losses: list[float] = []  # since the last point of the curve
         self.curve: list[tuple[int, float]] = []
@@ -116,7 +119,7 @@ class _Training:
                 self.seconds = time.monotonic() - begun
                 show()
                 if stopped or time.monotonic() - saved > SAVE_EVERY:
-                    self._save()
+                    self.save()
                     saved = time.monotonic()
                 if stopped:
                     console.print(f"stopped after {self.done:,} iterations; the same command goes on from there")
@@ -147,6 +150,8 @@ class _Training:
         if self.done % WINDOW == 0:
             self.curve.append((self.done, sum(self.losses) / WINDOW))
             self.losses = []
+            if self.schedule:
+                self.schedule.step(self.curve[-1][1])
         if self.done % config.test_every == 0:
             sequences = min(TESTED_ON_THE_WAY, config.test_sequences)
             self.on_the_way.append({"iteration": self.done, "tests": self._test(sequences)})
@@ -156,13 +161,14 @@ class _Training:
         self.network.eval()
         return self.task.tests(self.network, sequences)
 
-    def _save(self) -> None:
+    def save(self) -> None:
         kept = {name: getattr(self, name) for name in _KEPT}
         write_tensors(
             self.checkpoint,
             {
                 "network": self.network.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "schedule": self.schedule and self.schedule.state_dict(),
                 "random": torch.get_rng_state(),
                 **kept,
             },
@@ -173,6 +179,8 @@ class _Training:
             state = read_tensors(self.checkpoint)
             self.network.load_state_dict(state["network"])
             self.optimizer.load_state_dict(state["optimizer"])
+            if self.schedule:
+                self.schedule.load_state_dict(state["schedule"])
             torch.set_rng_state(state["random"])
         except Exception as error:  # there is no end to how reading garbage can fail
             reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -193,6 +201,7 @@ class _Training:
             "definition": job.definition,
             "iterations": self.done,
             "stopped": "learned" if self.is_learned else "budget",
+            "last_learning_rate": self.optimizer.param_groups[0]["lr"],
             "tests": tests,
             "curve": self.curve,
             "on_the_way": self.on_the_way,
@@ -237,7 +246,7 @@ def _stop_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _progress(console: Console, training: _Training) -> Iterator[Any]:
+def _progress(console: Console, training: Training) -> Iterator[Any]:
     """A bar; what it yields draws it anew."""
     columns = [
         TextColumn("{task.description}"),

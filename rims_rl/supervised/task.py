@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from rims_rl.core import make_core
 from rims_rl.errors import UserError
@@ -75,6 +76,11 @@ class Task(ABC):
     @abstractmethod
     def tests(self, network: nn.Module, sequences: int) -> Tests:
         """How well the network does, with ``sequences`` of each kind, the same for every network."""
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau | None:
+        """What lowers the learning rate; it gets every point of the curve. Batches are new ones each time, so that is
+        the loss on data never seen."""
+        return None
 
     def record(self, network: nn.Module) -> dict[str, Any]:
         """Plain data for the pictures of the page."""

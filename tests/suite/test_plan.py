@@ -50,6 +50,12 @@ def test_overrides_of_algorithm_core_and_both_are_layers_over_the_zoo(plan_of):
     assert configs["PickupKnown", "ppo", "rims"]["core_kwargs"] == {"input_heads": 4}
 
 
+def test_an_algorithm_may_have_steps_of_its_own(plan_of):
+    plan = plan_of(algos={"ppo": {}, "a2c": {"n_timesteps": 3000}})
+    assert {(job.algo, job.steps) for job in plan.jobs} == {("ppo", 1000), ("a2c", 3000)}
+    assert plan.steps == "1,000 (ppo) or 3,000 (a2c)" and plan_of().steps == "1,000"
+
+
 def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
     def first(**changes):
         return plan_of(**changes).jobs[0].hash
@@ -117,7 +123,8 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
         ({"cores": {"rims": {"a2c": 3}}}, "mine.yml: cores.rims.a2c must be a mapping of hyperparameters, got 3"),
         ({"cores": {"a/b": {}}}, "mine.yml: cores.a/b must be"),
         ({"algos": {"ppo": {"gamma": 2}}}, "mine.yml: algos.ppo: gamma must be less than or equal to 1, got 2"),
-        ({"overrides": {"n_timesteps": 2}}, "mine.yml: overrides: write steps at the top of the file instead of"),
+        ({"overrides": {"n_timesteps": 2}}, "mine.yml: overrides: n_timesteps is for algos only; write steps at the"),
+        ({"cores": {"rims": {"n_timesteps": 2}}}, "cores.rims: n_timesteps is for algos only; write"),
         ({"seeds": [1, 1]}, "are the same job; change one, or leave it out"),
         ({"cores": {"rims": {}, "copy": {"core": "rims"}}}, "are the same job; change one, or leave it out"),
     ],

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rims_rl.supervised.crops import SIDE, Crops, clips, confusion, cut, measures
+from rims_rl.supervised.job import Job, Training
 from rims_rl.supervised.task import load
 
 TINY = ["hidden_size=12", "frames=5", "crops=3", "element_size=8", "batch_size=4", "test_balls=[1,6]"]
@@ -47,6 +48,24 @@ def test_rims_read_the_windows_as_a_set_and_others_in_one_vector(core):
     assert all(weight.grad is not None for weight in network.parameters())
     with torch.no_grad():
         assert list(task.tests(network.eval(), 5)) == ["1 ball", "6 balls"]
+
+
+def test_the_learning_rate_is_halved_when_the_loss_stops_falling_and_a_checkpoint_knows(tmp_path):
+    task = Crops(load(Crops, [*TINY, "halve_after=3"]))
+    job = Job(Crops, task.config, 0)
+    training = Training(job, tmp_path, task)
+    rates = []
+    for loss in (1.0, 0.9, 0.9, 0.89999, 0.8, 0.8, 0.8, 0.8, 0.8):  # the third and fourth have not fallen by 0.01 %
+        training.schedule.step(loss)
+        rates.append(training.optimizer.param_groups[0]["lr"] / 7e-4)
+    assert rates == [1, 1, 1, 1, 1, 1, 1, 0.5, 0.5]
+    training.save()
+    resumed = Training(job, tmp_path, task)
+    assert resumed.optimizer.param_groups[0]["lr"] == 3.5e-4
+    resumed.schedule.step(0.8)
+    resumed.schedule.step(0.8)
+    assert resumed.optimizer.param_groups[0]["lr"] == 1.75e-4
+    assert Crops(load(Crops, [*TINY, "halve_after=null"])).schedule(training.optimizer) is None
 
 
 def test_the_oracle_sees_the_frame_it_is_asked_about():
