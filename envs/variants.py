@@ -38,6 +38,11 @@ def choose_variants(env: Resolved, names: Sequence[str]) -> dict[str, Resolved]:
     return {name: known[name] for name in names}
 
 
+# Novel distractors that never share the target's colour, or shape, are easier for that alone: known ones that do not
+# either are what they are compared with.
+CONTROLS = {"novel-colour": "control-colour", "novel-shape": "control-shape"}
+
+
 def is_novel(name: str) -> bool:
     """Whether a variant has distractors that the others do not have."""
     return "novel" in name or name.startswith("new-")

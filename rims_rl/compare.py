@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rims_rl.envs.variants import is_novel
+from rims_rl.envs.variants import CONTROLS, is_novel
 from rims_rl.errors import UserError
 
 RESAMPLES = 2000
@@ -21,6 +21,8 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     Each seed counts as one number, so intervals say what other seeds might have given. A run is one policy in all
     variants: its mean over the novel ones is taken first, since its scores in them are not independent.
+    ``novelty_cost``, if controls were played, is what a run loses by novelty alone: its score in a control minus that
+    in the novel variant, the mean over all such pairs.
     """
     check_comparable(results)
     variants = list(results[0]["variants"])
@@ -56,6 +58,13 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
             }
             for a, b in combinations(groups, 2)
         ]
+        if matched := {name: control for name, control in CONTROLS.items() if {name, control} <= set(variants)}:
+            costs = {label: _costs(runs, metric, matched) for label, runs in groups.items()}
+            for label, group in described.items():
+                group["novelty_cost"] = _estimate([costs[label]], interquartile_mean, "iqm")[0]
+            for pair in improvements:
+                less = [-costs[pair["of"]], -costs[pair["over"]]]
+                pair["novelty_cost"] = _estimate(less, probability_of_improvement, "probability")[0]
     return {"metric": metric, "groups": described, "improvement": improvements, "notes": _notes(results)}
 
 
@@ -126,6 +135,12 @@ def _table(runs: list[dict[str, Any]], key: str, names: list[str], novel: list[s
         return float(np.mean([np.nan if (x := run["variants"][each][key]) is None else x for each in of]))
 
     return np.array([[value(run, name) for name in names] for run in runs])
+
+
+def _costs(runs: list[dict[str, Any]], metric: str, matched: dict[str, str]) -> np.ndarray:
+    """(seeds, 1)"""
+    score = [{name: played[metric] for name, played in run["variants"].items()} for run in runs]
+    return np.array([[np.mean([of[control] - of[name] for name, control in matched.items()])] for of in score])
 
 
 @contextmanager

@@ -52,6 +52,30 @@ def test_the_novel_mean_is_taken_of_each_run_first():
     assert np.diff(group["variants"]["novel-0"]["iqm_95"]) > 0.2
 
 
+def test_the_cost_of_novelty_is_measured_against_the_matched_controls():
+    def played(core, number, **rates):
+        rates = {name.replace("_", "-"): rate for name, rate in rates.items()}
+        variants = {name: {"success": rate, "return": 0.0, "drop": None} for name, rate in rates.items()}
+        return result(core, number, 0.9) | {"variants": variants}
+
+    def four(control, colour, shape):
+        return {
+            "known": 0.1, "control_colour": control, "novel_colour": colour, "control_shape": 0.8, "novel_shape": shape
+        }  # fmt: skip
+
+    runs = [played("rims", 0, **four(0.9, 0.8, 0.7)), played("rims", 1, **four(1.0, 0.7, 0.9))]  # 0.1, 0.1
+    runs += [played("lstm", 0, **four(0.9, 0.7, 0.4)), played("lstm", 1, **four(0.4, 0.4, 0.7))]  # 0.3, 0.05
+    compared = compare_runs(runs)
+    rims, lstm = compared["groups"].values()
+    assert rims["novelty_cost"] == {"iqm": pytest.approx(0.1), "iqm_95": pytest.approx([0.1, 0.1])}
+    assert lstm["novelty_cost"]["iqm"] == pytest.approx(0.175)
+    (pair,) = compared["improvement"]
+    assert pair["novelty_cost"]["probability"] == 0.5  # rims lose less than one of the two LSTMs
+    one = compare_runs([played("rims", 0, known=0.9, control_shape=0.9, novel_shape=0.8, novel_colour=0.1)])
+    assert one["groups"]["rims"]["novelty_cost"]["iqm"] == pytest.approx(0.1)
+    assert "novelty_cost" not in compare_runs([played("rims", 0, known=0.9, novel_shape=0.8)])["groups"]["rims"]
+
+
 def test_the_probability_of_improvement_counts_pairs_of_seeds():
     a, b = [0.1, 0.4, 0.6], [0.0, 0.4, 0.5]  # 1 + 1.5 + 3 of 9 pairs; a draw counts half
     runs = [result("rims", seed, rate) for seed, rate in enumerate(a)]

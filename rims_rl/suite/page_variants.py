@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from rims_rl.compare import compare_runs
+from rims_rl.compare import NOVEL, compare_runs
 from rims_rl.files import replacing
 from rims_rl.suite.plan import Job, Plan
 from rims_rl.suite.tables import Estimate, table
@@ -19,10 +19,18 @@ Groups = dict[str, list[dict[str, Any]]]  # core -> the results of its seeds
 
 
 def variants_page(plan: Plan, done: Done, out: Path) -> str:
-    """Success over training, success and drop in each variant, probability of improvement and parameter counts."""
+    """What was found, in words; success over training, success and drop in each variant, probability of improvement and
+    parameter counts."""
     groups = {(env, algo): _of(done, env, algo) for env in _envs(done) for algo in plan.suite.algos}
     groups = {key: cores for key, cores in groups.items() if cores}
-    sections = []
+    compared = {
+        key: compare_runs([_as_played(core, result) for core, results in cores.items() for result in results])
+        for key, cores in groups.items()
+    }
+    sections = ["## What was found"]
+    for (env, algo), cores in groups.items():
+        reference = next(iter(cores.values()))[0]["evaluation"]["reference"]
+        sections.append(f"{env}, {algo}:\n\n" + "\n".join(_findings(compared[env, algo], cores, reference)))
     if plan.suite.curve:
         picture = out.with_name(f"{out.stem}_curves.png")
         with replacing(picture) as temporary:
@@ -33,12 +41,40 @@ def variants_page(plan: Plan, done: Done, out: Path) -> str:
             f"last one for {plan.suite.evaluation.episodes}."
         )
     for (env, algo), cores in groups.items():
-        sections.append(f"## {env}, {algo}\n\n" + "\n\n".join(_tables(plan, cores)))
+        sections.append(f"## {env}, {algo}\n\n" + "\n\n".join(_tables(plan, cores, compared[env, algo])))
     return "\n\n".join(sections)
 
 
-def _tables(plan: Plan, cores: Groups) -> list[str]:
-    compared = compare_runs([_as_played(core, result) for core, results in cores.items() for result in results])
+def _findings(compared: dict[str, Any], cores: Groups, reference: str) -> list[str]:
+    """A list: how well each core does, and of RIMs and each other core, which loses less by novelty."""
+    groups, measure = compared["groups"], compared["metric"]
+
+    def of_each(numbers: dict[str, dict[str, Any]]) -> str:
+        return ", ".join(f"{core} {Estimate(each['iqm'], *(each['iqm_95'] or ()))}" for core, each in numbers.items())
+
+    lines = []
+    for name in (reference, NOVEL):
+        if all(name in group["variants"] for group in groups.values()):
+            means = of_each({core: group["variants"][name] for core, group in groups.items()})
+            lines.append(f"- {measure.capitalize()}, {name}: {means}.")
+    costs = {core: group["novelty_cost"] for core, group in groups.items() if "novelty_cost" in group}
+    if not costs:
+        return lines
+    lines.append(f"- Novelty alone costs ({measure} in matched controls minus novel variants): {of_each(costs)}.")
+    rims = [core for core, results in cores.items() if results[0]["definition"]["config"]["core"] == "rims"]
+    for pair in compared["improvement"]:
+        if pair["of"] in rims or pair["over"] in rims:
+            of, over = pair["of"], pair["over"]
+            probability = Estimate(pair["novelty_cost"]["probability"], *(pair["novelty_cost"]["probability_95"] or ()))
+            if not probability.leaves_out_a_half:
+                lines.append(f"- Between {of} and {over} no difference in that cost can be told")
+            else:
+                lines.append(f"- {of} loses {'less' if probability.value > 0.5 else 'more'} by novelty than {over}")
+            lines[-1] += f" (probability that a run of {of} loses less: {probability})."
+    return lines
+
+
+def _tables(plan: Plan, cores: Groups, compared: dict[str, Any]) -> list[str]:
     groups, measure = compared["groups"], compared["metric"]
     seeds = ", ".join(f"{core} {len(group['seeds'])}" for core, group in groups.items())
     means = {core: _column(group["variants"], "iqm") for core, group in groups.items()}

@@ -24,7 +24,7 @@ SUITES = {
     "variants": {
         "title": "a test",
         "envs": ["PickupKnown"],
-        "evaluation": {"episodes": 8, "variants": ["known", "novel-colour"]},
+        "evaluation": {"episodes": 8, "variants": ["known", "novel-colour", "control-colour"]},
         "curve": {"points": 2, "episodes": 4, "variants": ["novel-colour"]},
     },
     "atari": {"title": "a test", "envs": ["Breakout", "Pong"], "evaluation": {"episodes": 1}},
@@ -81,7 +81,7 @@ def test_a_result_says_what_the_run_did(kind, first):
         return
     monitor = (run / "0.monitor.csv").read_text().splitlines()
     assert sum(point["episodes"] for point in result["curve"]) == len(monitor) - 2
-    played = play_variants(run, ["known", "novel-colour"], 8, None, EVALUATION_SEED, 8, 1)
+    played = play_variants(run, ["known", "novel-colour", "control-colour"], 8, None, EVALUATION_SEED, 8, 1)
     assert result["evaluation"]["variants"] == json.loads(json.dumps(played["variants"]))
     assert [point["steps"] for point in result["on_the_way"]] == [0, 128]
     kept = play_variants(run / "policies/128", ["novel-colour"], 4, None, EVALUATION_SEED, 8, 1)
@@ -98,6 +98,7 @@ def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_miss
             return False
         value = {"rims": 0.5, "lstm": 0.1}[job.core] + 0.1 * job.seed
         result["evaluation"]["variants"]["novel-colour"] |= {"success": value, "drop": 0.9 - value}
+        result["evaluation"]["variants"]["control-colour"]["success"] = 0.9
 
     copies(plan, folder, tmp_path / "tiny", change)
     report_suite(plan, tmp_path / "tiny", None)
@@ -107,6 +108,8 @@ def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_miss
     success, drop, better = (line for line in page.splitlines() if line.startswith("| novel-colour |"))
     assert success.startswith("| novel-colour | 0.65 (0.5") and "| 0.20 (0.1" in success
     assert drop.startswith("| novel-colour | 0.25 (") and better == "| novel-colour | 1.00 (1.00 to 1.00) * |"
+    assert "- Novelty alone costs (success in matched controls minus novel variants): rims 0.25 (" in page
+    assert "- rims loses less by novelty than lstm (probability that a run of rims loses less: 1.00 (1.00 to 1" in page
     parameters = read(plan, folder)["parameters"]
     assert f"| all | {sum(parameters.values()):,} |" in page
     assert imread(tmp_path / "tiny_curves.png").std() > 0.05 and "(tiny_curves.png)" in page
