@@ -50,7 +50,7 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
             }
             for label, runs in groups.items()
         }
-        improvements = [
+        improvements: list[dict[str, Any]] = [
             {
                 "of": a,
                 "over": b,
