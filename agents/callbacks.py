@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 from torch import Tensor
 
 from rims_rl.agents.checkpoints import seed_at, start_games_again
+from rims_rl.agents.policies import DIVERGED
 from rims_rl.agents.portable import read_about, save_policy
 from rims_rl.agents.ppo import RecurrentPPO
 from rims_rl.agents.tensorboard import Counts
@@ -194,15 +195,26 @@ class KeptPolicies(_Callback):
 
 
 class Logging(_Callback):
-    """Every ``interval`` rollouts: adds how RIMs are used, and writes all that was recorded to TensorBoard."""
+    """Every ``interval`` rollouts: adds how RIMs are used, and writes all that was recorded to TensorBoard.
 
-    def __init__(self, interval: int) -> None:
+    Says it once if the state of the RIMs, which nothing bounds, has grown beyond all measure.
+    """
+
+    def __init__(self, interval: int, console: Console) -> None:
         super().__init__()
-        self._interval = interval
+        self._interval, self._console = interval, console
+        self._told = False
 
     def _on_rollout_end(self) -> None:
         if due(self.model, self._interval * rollout_size(self.model)):
-            record_rim_statistics(self.model)
+            largest = record_rim_statistics(self.model)
+            if largest > DIVERGED and not self._told:
+                self._told = True
+                self._console.print(
+                    f"note: the memory diverges: its largest value is {largest:.0e} after {self.model.num_timesteps:,} "
+                    "steps; it may help to set normalize=true, critic=separate or a smaller learning_rate",
+                    soft_wrap=True,
+                )
             self.model.dump_logs()
 
 
@@ -256,10 +268,11 @@ def due(model: RecurrentPPO, freq: int) -> bool:
     return freq > 0 and steps // freq > (steps - rollout_size(model)) // freq
 
 
-def record_rim_statistics(model: RecurrentPPO) -> None:
-    """How often each RIM is active, how often activity switches, and the entropy of input attention."""
+def record_rim_statistics(model: RecurrentPPO) -> float:
+    """How often each RIM is active, how often activity switches, the entropy of input attention, and the largest value
+    in the state, which it returns (0 without RIMs)."""
     if not isinstance(model.policy.core, RIM):
-        return
+        return 0.0
     active, attention, _ = _look_inside(model)
     model.logger.record("rims/usage", Counts(active.sum(0).tolist()))
     for k, share in enumerate(active.float().mean(0).tolist()):
@@ -267,6 +280,10 @@ def record_rim_statistics(model: RecurrentPPO) -> None:
     entropy = -(attention * attention.clamp_min(1e-12).log()).sum(-1).mean()
     model.logger.record("rims/attention_entropy", entropy.item())
     model.logger.record("rims/switching_rate", active.float().diff(dim=0).abs().mean().item())
+    states: Any = model._last_lstm_states
+    largest = max(part.abs().max().item() for part in (*states.pi, *states.vf))
+    model.logger.record("rims/largest_state", largest)
+    return largest
 
 
 def write_raster(model: RecurrentPPO) -> None:

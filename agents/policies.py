@@ -25,6 +25,7 @@ from rims_rl.core import core_factory, make_core
 State = tuple[Tensor, Tensor]
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
+DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 
 
 class MlpRimsPolicy(RecurrentActorCriticPolicy):

@@ -23,7 +23,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rims_rl import runtime
-from rims_rl.agents.policies import MlpRimsPolicy
+from rims_rl.agents.policies import DIVERGED, MlpRimsPolicy
 from rims_rl.agents.portable import load_policy, save_shared, space_to_json
 from rims_rl.agents.step import PolicyStep
 from rims_rl.card import check_card, write_card
@@ -36,7 +36,6 @@ from rims_rl.evaluate import result_path
 from rims_rl.results import provenance
 
 TOLERANCE = 1e-5
-DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 State = tuple[np.ndarray, np.ndarray]
 Player = Callable[[Any, State, np.ndarray], dict[str, np.ndarray]]  # (observations, (h, c), episode starts) -> outputs
 

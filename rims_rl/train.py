@@ -234,7 +234,7 @@ class _Session:
             closing(ProgressBar(self.settings.n_timesteps, console)) as progress,
         ):
             model.logger.output_formats.append(self.board)
-            logging = Logging(LOG_INTERVALS[self.arguments.algo])
+            logging = Logging(LOG_INTERVALS[self.arguments.algo], console)
             model.learn(
                 self.settings.n_timesteps - model.num_timesteps,
                 CallbackList([progress, self.monitoring, self.evaluation, logging, self.kept, self.checkpoints]),

@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from rims_rl.agents.portable import load_policy, save_shared
+from rims_rl.core import RIM
 from rims_rl.errors import UserError
 from rims_rl.evaluate import evaluate
 from rims_rl.runs import Arguments, claim, read_arguments
@@ -126,6 +127,23 @@ def test_training_that_diverges_says_so_and_keeps_the_last_checkpoint(tmp_path):
         run_training(tmp_path, "CartPole-v1", "learning_rate=1e20", "n_timesteps=4096")
     policy, about = load_policy(tmp_path / "ppo/CartPole-v1_1")
     assert about["steps"] == 0 and all(weight.isfinite().all() for weight in policy.parameters())
+
+
+@pytest.mark.parametrize(("size", "notes"), [(2e4, 1), (1.0, 0)])
+def test_a_memory_that_grows_beyond_all_measure_is_told_once(size, notes, tmp_path, capsys, monkeypatch):
+    settle = RIM.forward
+
+    def grow(self, *args, **kwargs):
+        output, (h, c) = settle(self, *args, **kwargs)
+        return output, (torch.full_like(h, size), c)
+
+    monkeypatch.setattr(RIM, "forward", grow)
+    run = run_training(tmp_path, "CartPole-v1", "learning_rate=1e-9", "n_timesteps=3072")
+    said = capsys.readouterr().out
+    assert said.count("note: the memory diverges: its largest value is") == notes
+    board = EventAccumulator(str(run / "tensorboard"))
+    board.Reload()
+    assert any(event.value > 1e4 for event in board.Scalars("rims/largest_state")) == bool(notes)
 
 
 def test_training_starts_from_a_shared_policy(tmp_path):
