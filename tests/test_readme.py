@@ -47,6 +47,15 @@ def test_tables_are_those_of_the_result_files():
         assert f"| {name} | {100 * ms / sum(parts.values()):.0f} |" in README
 
 
+def test_the_speed_on_minigrid_is_that_of_the_result_file():
+    train = json.loads((ROOT / "docs/results/bench_train_PickupKnown.json").read_text())
+    speeds = {name: agent["steps_per_second"] for name, agent in train["agents"].items()}
+    page, parts = (ROOT / "docs/minigrid.md").read_text(), train["where_rims_ms"]
+    for name, speed in speeds.items():
+        assert f"| {name} | {speed:.0f} | {speed / speeds['stock']:.1f} |" in page
+    assert f"{100 * parts['update: core'] / sum(parts.values()):.0f} % of its time are the core's" in page
+
+
 def test_scores_are_those_of_the_result_files():
     result = json.loads((ROOT / "docs/results/demon_attack.json").read_text())
     for played in (result["final"], *result["baselines"]):
