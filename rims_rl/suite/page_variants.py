@@ -73,8 +73,8 @@ def _findings(compared: dict[str, Any], cores: Groups, reference: str) -> list[s
             lines[-1] += f" (probability that a run of {of} loses less: {probability})."
     if compared["improvement"]:
         lines.append(
-            "\nWith few seeds bootstrap intervals are rather too narrow, and several pairs are compared: an interval that "
-            "only just leaves out 0.5 is weak evidence."
+            "\nWith few seeds bootstrap intervals are rather too narrow, and several pairs are compared: an interval "
+            "that only just leaves out 0.5 is weak evidence."
         )
     return lines
 

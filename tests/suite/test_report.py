@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +116,13 @@ def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_miss
     assert imread(tmp_path / "tiny_curves.png").std() > 0.05 and "(tiny_curves.png)" in page
     report_suite(plan, tmp_path / "tiny", tmp_path / "again.md")
     assert (tmp_path / "again.md").read_text().replace("again_", "tiny_") == page
+
+
+@pytest.mark.slow
+def test_the_published_page_is_what_its_files_give(tmp_path):
+    published = Path(__file__).parents[2] / "docs/results"
+    report_suite(read_plan("novel_distractors"), published / "novel_distractors", tmp_path / "novel_distractors.md")
+    assert (tmp_path / "novel_distractors.md").read_text() == (published / "novel_distractors.md").read_text()
 
 
 def test_the_page_of_atari_has_scores_beside_the_papers_and_counts_only_games_that_are_whole(first, tmp_path):
