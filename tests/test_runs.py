@@ -138,7 +138,8 @@ def test_a_memory_that_grows_beyond_all_measure_is_told_once(size, notes, tmp_pa
         return output, (torch.full_like(h, size), c)
 
     monkeypatch.setattr(RIM, "forward", grow)
-    run = run_training(tmp_path, "CartPole-v1", "learning_rate=1e-9", "n_timesteps=3072")
+    quick = ("n_envs=2", "n_steps=32", "batch_size=32", "n_epochs=1", "n_timesteps=256")
+    run = run_training(tmp_path, "CartPole-v1", "learning_rate=1e-9", *quick)
     said = capsys.readouterr().out
     assert said.count("note: the memory diverges: its largest value is") == notes
     board = EventAccumulator(str(run / "tensorboard"))

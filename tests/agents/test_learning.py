@@ -29,7 +29,7 @@ def success(algorithm, core, steps, **options):
     return np.mean(rewards)
 
 
-PPO = {"n_steps": 64, "batch_size": 256, "n_epochs": 4, "learning_rate": 3e-3}
+PPO = {"n_steps": 64, "sequence_length": 16, "batch_size": 256, "n_epochs": 4, "learning_rate": 3e-3}
 A2C = {"n_steps": 16, "learning_rate": 3e-3}
 
 
