@@ -64,7 +64,7 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
 def learning_curve(run: Path) -> list[dict[str, float]]:
     """Mean score of the episodes that ended in each of ``POINTS`` stretches of training, and how many these were.
 
-    An episode counts at the step at which it ended, as in Stable-Baselines3's plots.
+    An episode counts at the sum of the lengths of all that have ended so far, as in Stable-Baselines3's plots.
     """
     rows = [line.split(",")[:2] for line in (run / "0.monitor.csv").read_text().splitlines()[2:]]
     scores, lengths = np.array(rows, float).reshape(-1, 2).T

@@ -133,6 +133,11 @@ class Plan(NamedTuple):
     jobs: list[Job]
 
     @property
+    def argument(self) -> str:
+        """What ``rims-rl suite`` is given to find it."""
+        return self.name if self.name in shipped() else f"{self.name}.yml"
+
+    @property
     def steps(self) -> str:
         """Of one job, in words."""
         steps = {job.algo: f"{job.steps:,}" for job in self.jobs}

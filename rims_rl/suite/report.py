@@ -25,7 +25,7 @@ def report_suite(plan: Plan, results: Path, out: Path | None) -> None:
     """Write ``out``, by default ``<results>.md``, and PNGs whose names begin like it."""
     done = read_results(plan, results)
     if not done:
-        raise UserError(f"{results} has no result of {plan.name}; run it first: rims-rl suite run {plan.name}")
+        raise UserError(f"{results} has no result of {plan.name}; run it first: rims-rl suite run {plan.argument}")
     out = out or results.parent / f"{results.name}.md"
     sections = [_heading(plan, done), PAGES[plan.suite.report](plan, done, out), _provenance(done)]
     with replacing(out) as temporary:
@@ -39,8 +39,8 @@ Done = Sequence[tuple[Job, dict[str, Any]]]
 def _heading(plan: Plan, done: Done) -> str:
     suite, total = plan.suite, len(plan.jobs)
     heading = (
-        f"# {suite.title}\n\nThis page is written by `rims-rl suite report {plan.name}` from the result files of the "
-        f"suite, of which each is one training run of {plan.steps} steps and its evaluation."
+        f"# {suite.title}\n\nThis page is written by `rims-rl suite report {plan.argument}` from the result files of "
+        f"the suite, of which each is one training run of {plan.steps} steps and its evaluation."
     )
     if len(done) == total:
         return f"{heading} All {total} jobs are in: {_count(suite.seeds, 'seed')} of each setting."
@@ -48,7 +48,8 @@ def _heading(plan: Plan, done: Done) -> str:
     rows = [[*group, f"{there[group]} of {count}"] for group, count in planned.items()]
     return (
         f"{heading}\n\n**This page is partial: {len(done)} of {total} jobs are in.** "
-        f"`rims-rl suite run {plan.name}` goes on with the others.\n\n" + table(["algorithm", "core", "jobs in"], rows)
+        f"`rims-rl suite run {plan.argument}` goes on with the others.\n\n"
+        + table(["algorithm", "core", "jobs in"], rows)
     )
 
 

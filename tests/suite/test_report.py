@@ -119,10 +119,11 @@ def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_miss
 
 
 @pytest.mark.slow
-def test_the_published_page_is_what_its_files_give(tmp_path):
+@pytest.mark.parametrize("name", ["novel_distractors", "transfer_small"])
+def test_the_published_page_is_what_its_files_give(name, tmp_path):
     published = Path(__file__).parents[2] / "docs/results"
-    report_suite(read_plan("novel_distractors"), published / "novel_distractors", tmp_path / "novel_distractors.md")
-    assert (tmp_path / "novel_distractors.md").read_text() == (published / "novel_distractors.md").read_text()
+    report_suite(read_plan(name), published / name, tmp_path / f"{name}.md")
+    assert (tmp_path / f"{name}.md").read_text() == (published / f"{name}.md").read_text()
 
 
 def test_the_page_of_atari_has_scores_beside_the_papers_and_counts_only_games_that_are_whole(first, tmp_path):
@@ -151,7 +152,7 @@ def test_the_page_of_atari_has_scores_beside_the_papers_and_counts_only_games_th
 
 def test_no_results_and_damaged_ones_are_one_sentence(first, tmp_path):
     plan, _ = first("atari")
-    with pytest.raises(UserError, match="has no result of tiny; run it first: rims-rl suite run tiny"):
+    with pytest.raises(UserError, match=r"has no result of tiny; run it first: rims-rl suite run tiny\.yml"):
         report_suite(plan, tmp_path, None)
     (tmp_path / f"{plan.jobs[0].name}.json").write_text("{")
     with pytest.raises(UserError, match=r"is damaged .* remove it to run the job again"):
