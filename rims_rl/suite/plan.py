@@ -310,8 +310,8 @@ def _check_variants(suite: Suite, env: Resolved) -> None:
 
 
 def _explain(error: ValidationError) -> str:
-    """A sentence about the first mistake."""
-    detail = error.errors()[0]
+    """A sentence about one mistake: a key that does not exist, which may be the one that is missing, or the first."""
+    detail = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     *parents, key = [str(part) for part in detail["loc"] if part != "[key]"]
     place = ".".join([*parents, key])
     if detail["type"] == "missing":

@@ -100,7 +100,8 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
         ({"steps": "many"}, "mine.yml: steps must be a valid integer, got 'many'"),
         ({"seeds": []}, "mine.yml: seeds must be a list of at least 1 item, got []"),
         ({"seeds": [0, -1]}, "mine.yml: seeds.1 must be greater than or equal to 0, got -1"),
-        ({"evaluation": {"episode": 3}}, "mine.yml: the key evaluation.episodes is missing"),
+        ({"evaluation": {"episode": 3}}, "mine.yml: there is no key 'evaluation.episode'; did you mean episodes?"),
+        ({"evaluation": {}}, "mine.yml: the key evaluation.episodes is missing"),
         (
             {"evaluation": {"episodes": 3, "variant": ["known"]}},
             "mine.yml: there is no key 'evaluation.variant'; did you mean variants?",
