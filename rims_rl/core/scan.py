@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rims_rl.core import native
 from rims_rl.core.cell import RIMCell, smallest
 from rims_rl.core.reading import OneElement, Set, add, add_weight_gradient, is_one_element, new_steps
 from rims_rl.core.trace import Record
@@ -63,7 +64,7 @@ class _Scan(torch.autograd.Function):
         ctx: Any, cell: RIMCell, records: list[Record] | None, elements: int, keep: Tensor | None, *tensors: Any
     ) -> Any:
         output, h, c, tapes = _run(cell, records, elements, keep, tensors, save=True)
-        ctx.cell, ctx.names = cell, list(vars(tapes[0]))
+        ctx.cell, ctx.names, ctx.native = cell, list(vars(tapes[0])), hasattr(tapes[0], "h_in")
         ctx.save_for_backward(*(tensor for tape in tapes for tensor in vars(tape).values()))
         return output, h.clone(), c  # two outputs may not share memory
 
@@ -77,7 +78,8 @@ class _Scan(torch.autograd.Function):
         for piece in reversed(pieces):
             tape = SimpleNamespace(**dict(zip(ctx.names, piece, strict=True)))
             d_out, here = d_out.tensor_split([len(d_out) - len(tape.values)])
-            *of_piece, d_h, d_c = _backward(ctx.cell, tape, here, d_h, d_c, gradients)
+            backward = native.backward if ctx.native else _backward
+            *of_piece, d_h, d_c = backward(ctx.cell, tape, here, d_h, d_c, gradients)
             of_input.append(of_piece)
         joined = (None if part[0] is None else torch.cat(part[::-1]) for part in zip(*of_input, strict=True))
         return None, None, None, None, *joined, d_h, d_c, *vars(gradients).values()
@@ -100,7 +102,8 @@ def _run(
         piece = slice(begin, begin + steps)
         part = (None if x is None else x[piece] for x in (keep, keys, values))
         tape = _tape(*part, *weights)
-        h, c = _forward(cell, tape, h, c, save, output[piece])
+        forward = native.forward if native.usable(cell, values) else _forward
+        h, c = forward(cell, tape, h, c, save, output[piece])
         _record(cell, tape, records, elements)
         if save:
             tapes.append(tape)
@@ -292,7 +295,7 @@ def _record(cell: RIMCell, s: SimpleNamespace, records: list[Record] | None, ele
         attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
     active = s.active.squeeze(-1).permute(1, 2, 0)  # (T, B, K)
     if cell.communication:
-        communication = s.p.view(T, B, cell.comm_heads, K, K).mean(2).transpose(2, 3) * active.unsqueeze(-1)
+        communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3) * active.unsqueeze(-1)
     else:
         communication = active.new_zeros(T, B, K, K)
     records.append(Record(active.bool(), attention, communication))

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rims_rl import RIM, RIMCell
+from rims_rl.core import native
 from rims_rl.core.rim import plain_scan
 from rims_rl.core.scan import scan
 from tests.core import reference
@@ -51,6 +54,17 @@ def layers(draw, max_layers=2):
     return rim, x, state, starts
 
 
+in_c_and_in_torch = pytest.mark.parametrize("loops", ["c", "torch"])
+
+
+@contextmanager
+def running(loops):
+    """The time loops in C, which must be there, or in torch."""
+    assert native.library(torch.float64) is not None
+    with mock.patch.object(native, "usable", native.usable if loops == "c" else lambda *_: False):
+        yield
+
+
 def gradients(outputs, inputs):
     torch.manual_seed(0)
     weights = [torch.randn(output.shape, dtype=output.dtype) for output in outputs]
@@ -60,12 +74,13 @@ def gradients(outputs, inputs):
     )
 
 
+@in_c_and_in_torch
 @settings(max_examples=60, deadline=None)
-@given(layers())
-def test_layer_equals_the_papers_equations_forward_and_in_every_gradient(case):
+@given(case=layers())
+def test_layer_equals_the_papers_equations_forward_and_in_every_gradient(loops, case):
     rim, x, state, starts = case
     inputs = [x, *state, *rim.parameters()]
-    with rim.trace() as trace:
+    with rim.trace() as trace, running(loops):
         output, (h, c) = rim(x, state, starts)
     expected, (h_expected, c_expected), active = reference.run(rim, x, state, starts)
     assert torch.equal(trace.active, active)
@@ -75,18 +90,20 @@ def test_layer_equals_the_papers_equations_forward_and_in_every_gradient(case):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
+@in_c_and_in_torch
 @settings(max_examples=60, deadline=None)
-@given(layers(max_layers=1))
-def test_fast_and_readable_paths_are_the_same_function(case):
+@given(case=layers(max_layers=1))
+def test_fast_and_readable_paths_are_the_same_function(loops, case):
     rim, x, (h, c), starts = case
     (cell,) = rim.layers
     inputs = [x, h, c, *cell.parameters()]
     results = []
     for path in (scan, plain_scan):
         records = []
-        outputs = path(cell, x, h[0], c[0], starts, records)
+        with running(loops):
+            outputs = path(cell, x, h[0], c[0], starts, records)
         results.append([*outputs, *gradients(outputs, inputs), *records[0]])
-    with torch.no_grad():
+    with torch.no_grad(), running(loops):
         torch.testing.assert_close(scan(cell, x, h[0], c[0], starts), tuple(results[0][:3]), rtol=0, atol=1e-12)
     for fast, readable in zip(*results, strict=True):
         torch.testing.assert_close(fast, readable, rtol=1e-10, atol=1e-10)

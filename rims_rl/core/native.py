@@ -1,0 +1,215 @@
+"""The loops of :mod:`rims_rl.core.scan` in C (``loops.c``), compiled on first use with the machine's own compiler.
+
+In torch a step of small RIMs is fifty operations of which each takes longer to call than to compute. The C code is used
+for LSTM cells on a CPU, if there is a C compiler (``cc``, or what ``CC`` names) and the environment variable
+``RIMS_RL_NATIVE`` is not ``0``. For everything rare, and without a compiler, the loops in torch do the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import math
+import os
+import platform
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rims_rl.core.cell import RIMCell
+from rims_rl.core.reading import OneElement, add, is_one_element
+
+_SOURCE = Path(__file__).with_name("loops.c")
+_VECTOR_BYTES = 64
+_FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", f"-DVECTOR_BYTES={_VECTOR_BYTES}")
+_TYPES = {torch.float32: "float", torch.float64: "double"}
+_SIZES = ("T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "num_active")
+# What the struct of loops.c holds, in its order, and along which of steps t, RIMs k and batch rows b it goes.
+_TENSORS = {
+    "keep": "tb",
+    "keys": "tb", "values": "tb", "query": "ktb", "attention": "tb", "read": "ktb",
+    "probes": "ktb", "reads": "ktb", "null": "ktb",
+    "h_0": "bk", "c_0": "bk", "h": "tbk", "c": "bk", "h_in": "ktb", "c_in": "ktb", "active": "ktb", "gates": "ktb",
+    "told": "ktb", "qkv": "ktb", "p": "tb", "heard": "ktb",
+    "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "ktb", "d_heard": "ktb", "d_qkv": "ktb", "d_query": "ktb",
+    "d_keys": "tb", "d_values": "tb", "d_null": "ktb",
+}  # fmt: skip
+_WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_void_p), ("t", ctypes.c_long), ("k", ctypes.c_long), ("b", ctypes.c_long))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_long) for name in _SIZES),
+        *((name, _Rows) for name in _TENSORS),
+        *((name, ctypes.c_void_p) for name in ("bias", *_WEIGHTS)),
+    )
+
+
+def usable(cell: RIMCell, values: Tensor) -> bool:
+    """Whether there are loops in C for this layer; ``values`` (T, B, N, V) are what it reads."""
+    rare = cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None
+    large = cell.num_rims > 64 or values.shape[2] > 4096  # sizes of arrays on the stack
+    fits = cell.cell == "lstm" and values.device.type == "cpu" and not rare and not large
+    return fits and library(values.dtype) is not None
+
+
+def forward(
+    cell: RIMCell, s: SimpleNamespace, h: Tensor, c: Tensor, save: bool, output: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As ``_forward`` of :mod:`rims_rl.core.scan`. What the backward wants goes onto the tape ``s``."""
+    T, B, N, V = s.values.shape
+    K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
+    lead, new = (K, T if save else 1, B), functools.partial(_new, s.values)
+    if is_one_element(cell, s):
+        OneElement(cell, s, save)
+    else:
+        s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
+        s.query, s.read = new(*lead, n * cell.input_key_size), new(*lead, V)
+        s.attention = new(lead[1], B * n, K, N + 1)
+    s.h_in, s.c_in, s.told, s.gates = new(*lead, H), new(*lead, H), new(*lead, H), new(*lead, 4 * H)
+    s.active = s.values.new_full((*lead, 1), cell.num_active == K)
+    if cell.communication:
+        s.qkv, s.heard = new(*lead, s.comm_qkv.shape[1]), new(*lead, s.comm_out.shape[2])
+        s.p = new(lead[1], B * m, K, K).transpose(2, 3)  # who is heard, who listens; in memory the other way round
+    last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
+    state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
+    state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
+    bias = (s.bias_ih + s.bias_hh).unsqueeze(-1)
+    layer, _keep = _layer(cell, s, vars(s) | state, _in_loop(s) | {"bias": bias}, turned=True)
+    library(h.dtype).forward(ctypes.byref(layer), _threads(s))
+    return output[-1], last_c
+
+
+def backward(
+    cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: SimpleNamespace
+) -> tuple[Any, ...]:
+    """As ``_backward`` of :mod:`rims_rl.core.scan`."""
+    d_h, d_c = (x.clone(memory_format=torch.contiguous_format) for x in (d_h, d_c))
+    state = {"d_out": d_out.contiguous(), "d_h": d_h, "d_c": d_c}
+    tape = vars(s) | {name: x.unflatten(-1, (cell.num_rims, cell.rim_size)) for name, x in state.items()}
+    one = OneElement(cell, s) if is_one_element(cell, s) else None
+    if one is None:
+        tape |= {f"d_{name}": _new(s.values, *tape[name].shape) for name in ("query", "keys", "values")}
+    elif s.keys is not None:
+        tape["d_null"] = one.d_null
+    tape["d_gates"] = _new(s.values, *s.gates.shape)
+    if cell.communication:
+        tape |= {"d_heard": torch.empty_like(s.told), "d_qkv": _new(s.values, *s.qkv.shape)}
+    layer, _keep = _layer(cell, s, tape, _in_loop(s), turned=False)
+    loops, threads = library(d_h.dtype), _threads(s)
+    loops.backward(ctypes.byref(layer), threads)
+
+    def add_product(name: str, x: str, d: str, transpose: bool = True) -> None:
+        """Add the sum over steps and rows of x times d to the gradient called ``name``."""
+        rows, width = [getattr(layer, key) for key in (x, d)], [tape[key].shape[-1] for key in (x, d)]
+        out = s.values.new_empty(cell.num_rims, *width)
+        x_of, d_of = (ctypes.byref(part) for part in rows)
+        every = name == "comm_qkv" or cell.num_active == cell.num_rims
+        loops.weight_gradient(ctypes.byref(layer), threads, x_of, width[0], d_of, width[1], every, out.data_ptr())
+        add(gradients, name, out.transpose(1, 2) if transpose else out)
+
+    if one is None:
+        d_keys, d_values = tape["d_keys"], tape["d_values"]
+        add_product("input_query", "h_in", "d_query")
+        add_product("weight_ih", "read", "d_gates")
+    else:
+        rows = None
+        if cell.num_active < cell.num_rims:
+            rows = [active.flatten().nonzero().squeeze(1) for active in s.active]
+        d_keys, d_values = one.after_backward(tape["d_gates"], s.h_in, rows, gradients)
+    add_product("weight_hh", "h_in", "d_gates")
+    for name in ("bias_ih", "bias_hh"):
+        add(gradients, name, tape["d_gates"].sum((1, 2)))
+    if cell.communication:
+        add_product("comm_qkv", "told", "d_qkv")
+        add_product("comm_out", "d_heard", "heard", transpose=False)
+    return d_keys, d_values, d_h, d_c
+
+
+def _new(like: Tensor, *shape: int) -> Tensor:
+    """Room for a tensor whose last row may be read in whole vectors."""
+    size = math.prod(shape)
+    return like.new_empty(size + _VECTOR_BYTES // like.element_size())[:size].view(shape)
+
+
+def _in_loop(s: SimpleNamespace) -> dict[str, Tensor]:
+    """The weights that the loops multiply with: with one element the input's are not among them."""
+    names = _WEIGHTS if hasattr(s, "query") else ("weight_hh", "comm_qkv", "comm_out")
+    return {name: weight for name in names if (weight := getattr(s, name)) is not None}
+
+
+def _threads(s: SimpleNamespace) -> int:
+    """Not several for a few rows: waking them takes longer."""
+    T, B, *_ = s.values.shape
+    return int(min(torch.get_num_threads(), B, 1 + T * B // 32))
+
+
+def _layer(
+    cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dict[str, Tensor], turned: bool
+) -> tuple[_Layer, list[Tensor]]:
+    """The struct of loops.c, and tensors that must live as long as it is used."""
+    T, B, N, V = s.values.shape
+    K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
+    sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
+    layer = _Layer(*sizes, cell.num_active)
+    heads = {"attention": n, "p": cell.comm_heads}  # these have the heads of a row one after the other
+    for key, order in _TENSORS.items():
+        if (tensor := tape.get(key)) is not None:
+            strides = {letter: tensor.stride(dim) for dim, letter in enumerate(order)}
+            if "t" in strides and tensor.shape[order.index("t")] == 1:
+                strides["t"] = 0  # not kept: each step overwrites the one before
+            setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
+    vector, loops, packed = _VECTOR_BYTES // s.values.element_size(), library(s.values.dtype), []
+    for key, weight in weights.items():
+        columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
+        packed.append(weight.new_empty(K, inner, columns + -columns % vector))
+        loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, packed[-1].data_ptr())
+        setattr(layer, key, packed[-1].data_ptr())
+    return layer, packed
+
+
+@functools.cache
+def library(dtype: torch.dtype) -> Any:
+    """The compiled loops for numbers of this type; None if they are not wanted or cannot be had."""
+    if dtype not in _TYPES or os.environ.get("RIMS_RL_NATIVE") == "0":
+        return None
+    command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS, f"-Dreal={_TYPES[dtype]}"]
+    what = hashlib.sha256(_SOURCE.read_bytes() + "\0".join([*command, _processor()]).encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rims-rl"
+    path = folder / f"loops_{what}.so"
+    try:
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                built = Path(temporary) / path.name
+                subprocess.run([*command, "-o", str(built), str(_SOURCE), "-lm"], check=True, capture_output=True)
+                built.replace(path)
+        loops = ctypes.CDLL(str(path))
+    except (OSError, RuntimeError, subprocess.CalledProcessError):
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_long
+    loops.forward.argtypes = loops.backward.argtypes = (pointer, size)
+    loops.pack.argtypes = (pointer, size, size, size, ctypes.c_int, pointer)
+    loops.weight_gradient.argtypes = (pointer, size, pointer, size, pointer, size, ctypes.c_int, pointer)
+    return loops
+
+
+def _processor() -> str:
+    """What -march=native depends on: a home folder may be shared by machines that differ."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    features = (line for line in lines if line.startswith(("flags", "Features")))
+    return platform.machine() + next(features, platform.processor())
