@@ -167,8 +167,8 @@ def test_training_starts_from_a_shared_policy(tmp_path):
     assert after > before > 256, "statistics go on from those of the policy"
 
     for overrides, words in (
-        (["rim_size=8"], "has rim_size=4, and this run 8; give this run the same"),
-        (["normalize=false"], "has normalize=True, and this run False"),
+        (["rim_size=8"], "settings: core, with rim_size=4 there and 8 here; heads, where 'mlp_ex"),
+        (["normalize=false"], "encoder, with normalize=True there and False here"),
         (
             ["policy_kwargs.net_arch=[16]"],
             "does not fit this environment and these settings: heads, where 'mlp_ex",
