@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from rims_rl.files import replacing
 from rims_rl.suite.plan import Job, Plan
 from rims_rl.suite.tables import estimate, interquartile_mean, probability_of_improvement, table
+from rims_rl.suite.transfer_scores import POINTS, curve_heights
 from rims_rl.zoo import human_scores, paper_scores
 
 Done = Sequence[tuple[Job, dict[str, Any]]]
@@ -161,11 +162,11 @@ def _draw_curves(plan: Plan, done: Done, games: list[str]) -> Figure:
     rows = math.ceil(len(games) / columns)
     figure = Figure(figsize=(2.6 * columns, 2.1 * rows + 0.5), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
-    grid = np.linspace(0, done[0][0].steps, 51)[1:]
+    grid = (np.arange(POINTS) + 0.5) * done[0][0].steps / POINTS
     for game, axes in zip(games, panels, strict=False):
         for i, core in enumerate(plan.suite.cores):
             curves = [result["curve"] for job, result in done if (job.name_of_env, job.core) == (game, core)]
-            lines = [np.interp(grid, [p["steps"] for p in c], [p["mean"] for p in c]) for c in curves if c]
+            lines = [curve_heights(curve) for curve in curves if curve]
             if lines:
                 axes.plot(grid, np.mean(lines, 0), color=f"C{i}", lw=1, label=core)
         axes.set_title(game, fontsize=8)

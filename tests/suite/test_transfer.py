@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 from rims_rl.agents.portable import load_policy
 from rims_rl.cli import app
 from rims_rl.errors import UserError
+from rims_rl.report import learning_curve
 from rims_rl.suite.check import check_transfers
 from rims_rl.suite.job import run_job
 from rims_rl.suite.local import run_suite
+from rims_rl.suite.page_transfer import Comparison, Group, _draw_curves, _draw_matrix
 from rims_rl.suite.plan import make_plan, transfer_cells
 from rims_rl.suite.report import report_suite
 from rims_rl.suite.results import find_run
@@ -133,14 +135,26 @@ def test_a_source_run_that_is_gone_is_one_sentence(tmp_path):
 
 
 def test_the_area_is_the_mean_height_of_the_curve():
-    curve = [{"steps": 250.0, "mean": 0.0}, {"steps": 750.0, "mean": 10.0}]
-    heights = curve_heights(curve, 1000)
+    curve = [{"steps": 250.0, "mean": 0.0}, {"steps": 750.0, "mean": 10.0}, {"steps": 1000.0, "mean": 10.0}]
+    heights = curve_heights(curve)
     assert len(heights) == 100 and heights[:25].max() == 0 and heights[75:].min() == 10
     assert heights.mean() == pytest.approx(5)
     result = {"curve": curve, "evaluation": {"mean": 12.0}}
-    assert measure_run(result, 1000) == Run(pytest.approx(5), 0.0, 12.0)
-    assert measure_run({"curve": []}, 1000) is None
+    assert measure_run(result) == Run(pytest.approx(5), 0.0, 12.0)
+    assert measure_run({"curve": []}) is None
     assert mean_run([Run(1, 2, 3), Run(3, 4, 7)]) == Run(2, 3, 5)
+
+
+def test_steps_of_episodes_that_did_not_end_do_not_count_as_the_last_score(tmp_path):
+    """Both runs score 1, 2, 3 and 4; of the second one's 100 steps, 60 are of episodes that were cut off."""
+    areas = []
+    for length in (25, 10):
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        rows = [f"{score},{length},0" for score in (1, 2, 3, 4)]
+        (folder / "0.monitor.csv").write_text("\n".join(["#{}", "r,l,t", *rows]) + "\n")
+        areas.append(curve_heights(learning_curve(folder)).mean())
+    assert areas[1] == pytest.approx(areas[0])
 
 
 def test_the_transfer_score_is_relative_to_scratch_above_random():
@@ -171,7 +185,7 @@ def fill(plan, results, area):
     for job in plan.jobs:
         curve = [] if area(job) is None else [{"steps": 64.0, "mean": area(job), "episodes": 1}]
         result = {
-            "curve": curve, "evaluation": {"mean": 1.0}, "random": {"mean": 10.0}, "resumed_from": [],
+            "steps": 64, "curve": curve, "evaluation": {"mean": 1.0}, "random": {"mean": 10.0}, "resumed_from": [],
             "date": "2026-01-01", "seconds": {"training": 1, "evaluation": 1}, "rims_rl": "", "commit": "", "torch": "",
             "numpy": "", "machine": {"cpu": "", "cores": 1},
         }  # fmt: skip
@@ -201,6 +215,8 @@ def test_the_page_counts_verdicts_and_the_matrix_is_a_picture_and_json(tmp_path)
     assert scores["progressive", "Pong+Breakout", "Boxing"] == pytest.approx(-4 / 11)
     assert [system["counts"]["positive"] for system in data["systems"]] == [1, 1, 0]
     assert data["jobs"] == {"planned": len(plan.jobs), "in": len(plan.jobs)}
+    assert "? is no score, because from scratch is no better than random play; an empty cell has no runs yet" in page
+    assert {system["steps_per_second"] for system in data["systems"]} == {64}
     for name in ("tiny_matrix.png", "tiny_curves.png"):
         assert imread(tmp_path / name).std() > 0.03 and f"({name})" in page
 
@@ -216,6 +232,35 @@ def test_a_partial_page_says_so_and_leaves_out_what_is_not_there(tmp_path):
     assert "This page is partial: 32 of 36 jobs are in" in page and "| rims, ppo |" not in page
     assert "| lstm, ppo | 0 of 1 (0) | 1 | 0 | 0 | 3 positive |" in page
     assert [(c["source"], c["target"]) for c in data["systems"][0]["matrix"]] == [("Breakout", "Boxing")]
+
+
+@pytest.mark.parametrize("missing", ["targets", "episodes"])
+def test_a_page_with_nothing_to_compare_says_so(missing, tmp_path):
+    plan = plan_of()
+    fill(plan, tmp_path / "tiny", lambda job: None if missing == "episodes" else 20.0)
+    if missing == "targets":
+        for job in plan.jobs:
+            if job.name_of_env in plan.suite.envs:
+                (tmp_path / f"tiny/{job.name}.json").unlink()
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "There is nothing to compare yet: no target has been learned both from scratch and with" in page
+    assert "| system |" not in page and ".png" not in page
+
+
+def test_systems_have_names_of_their_own_and_panels_are_wrapped(tmp_path):
+    algos = {"ppo": SUITE["algos"]["ppo"], "a2c": {"n_envs": 2, "rim_size": 4}}
+    envs = ["Boxing", "Asterix", "Alien", "Hero", "Krull"]
+    plan = plan_of(envs=envs, algos=algos, cores={"lstm": {}}, transfer={"sources": ["Pong"]})
+    cells = {("Pong", env): measure([Run(4, 4, 4)], [Run(1, 1, 1)], random=2) for env in envs}
+    both = {Group(algo, "lstm"): Comparison(["Pong"], envs, cells) for algo in algos}
+    axes = _draw_matrix(both).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lstm, ppo: Pong", "lstm, a2c: Pong"]
+    assert {text.get_text() for text in axes.texts} == {"?"}
+    figure = _draw_curves(plan, {})
+    assert [axes.get_title() for axes in figure.axes if axes.axison][4:6] == ["Krull, lstm, ppo", "Boxing, lstm, a2c"]
+    assert len(figure.axes) == 2 * 2 * 4 and len({axes.get_position().x0 for axes in figure.axes}) == 4
+    assert figure.get_supxlabel() == "steps on the target" and figure.get_supylabel() == "score of an episode"
 
 
 # The real thing
