@@ -131,11 +131,7 @@ class Plan(NamedTuple):
     name: str
     suite: Suite
     jobs: list[Job]
-
-    @property
-    def argument(self) -> str:
-        """What ``rims-rl suite`` is given to find it."""
-        return self.name if self.name in shipped() else f"{self.name}.yml"
+    argument: str  # what ``rims-rl suite`` is given to find it
 
     @property
     def steps(self) -> str:
@@ -161,16 +157,16 @@ def read_plan(suite: str) -> Plan:
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
             raise UserError(f"there is no suite called {suite!r}; {hint} Or give a .yml file")
         file = Path(str(resources.files("rims_rl.zoo_configs") / "suites" / f"{suite}.yml"))
-    return make_plan(file.stem, zoo.read_mapping(file), file.name)
+    return make_plan(file.stem, zoo.read_mapping(file), file.name, suite)
 
 
-def make_plan(name: str, data: dict[str, Any], where: str) -> Plan:
-    """The plan of what a YAML file holds; ``where`` begins the messages."""
+def make_plan(name: str, data: dict[str, Any], where: str, argument: str) -> Plan:
+    """The plan of what a YAML file holds; ``where`` begins the messages, and ``argument`` finds the file again."""
     try:
         suite = Suite.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error)}") from error
-    return Plan(name, suite, _jobs(suite, where))
+    return Plan(name, suite, _jobs(suite, where), argument)
 
 
 def print_shipped() -> None:

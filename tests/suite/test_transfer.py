@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import pytest
-import yaml
 from gymnasium import spaces
 from matplotlib.image import imread
 from typer.testing import CliRunner
@@ -20,7 +19,7 @@ from rims_rl.suite.check import check_transfers
 from rims_rl.suite.job import run_job
 from rims_rl.suite.local import run_suite
 from rims_rl.suite.page_transfer import Comparison, Group, _draw_curves, _draw_matrix
-from rims_rl.suite.plan import make_plan, transfer_cells
+from rims_rl.suite.plan import make_plan, read_plan, transfer_cells
 from rims_rl.suite.report import report_suite
 from rims_rl.suite.results import find_run
 from rims_rl.suite.transfer_scores import Run, curve_heights, mean_run, measure, measure_run
@@ -39,7 +38,7 @@ SUITE = {
 
 
 def plan_of(**changes):
-    return make_plan("tiny", SUITE | changes, "tiny.yml")
+    return make_plan("tiny", SUITE | changes, "tiny.yml", "tiny.yml")
 
 
 # Plans
@@ -362,16 +361,50 @@ def test_a_source_that_fails_takes_its_targets_with_it(tmp_path, capsys):
     assert "2 of 2 jobs failed" in text
 
 
-def test_the_command_writes_a_suite_that_other_commands_read(tmp_path):
+CARTPOLE = "transfer --sources CartPole-v1 --targets CartPole-v1 --seeds 1 --steps 64 --episodes 2 --set n_envs=2"
+CARTPOLE += " --set n_steps=32 --set batch_size=32 --set rim_size=4 --set normalize=false --set critic=shared"
+
+
+def test_the_command_writes_a_suite_that_other_commands_read_and_a_page_also_when_jobs_fail(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(
+        "import sys\nfrom rims_rl.core.baselines import LSTM\n\ndef core(*sizes, **options):\n"
+        "    if 'job' in sys.argv:\n        raise ValueError('not in a job')\n    return LSTM(*sizes, **options)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(more):
+        return CliRunner().invoke(app, f"{CARTPOLE} {more}".split())
+
+    done = invoke("--core lstm,failing.core")
+    assert done.exit_code == 1 and "2 of 4 jobs failed" in done.output, done.output
+    page = (tmp_path / "results/transfer.md").read_text()
+    assert "`rims-rl suite run logs/suites/transfer.yml` goes on with the others" in page and "| lstm, ppo |" in page
+    plan = read_plan("logs/suites/transfer.yml")
+    assert (plan.suite.envs, plan.suite.transfer.sources) == (["CartPole-v1"], ["CartPole-v1"])
+    assert plan.jobs[0].definition["config"]["rim_size"] == 4
+    done = invoke("--core lstm")
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("logs/suites/transfer.yml is another experiment; choose another --name")
+
+
+def test_a_dry_run_of_the_command_checks_first_and_leaves_nothing(tmp_path):
     words = "transfer --sources Pong --targets Boxing --core progressive --seeds 2 --steps 64 --dry-run"
     words += f" --set n_envs=2 --set n_steps=32 --set rim_size=4 --set policy_kwargs.net_arch=[8] --logdir {tmp_path}"
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 0, done.output
-    data = yaml.safe_load((tmp_path / "suites/transfer.yml").read_text())
-    plan = make_plan("transfer", data, "")
-    assert (plan.suite.envs, plan.suite.transfer.sources) == (["Boxing"], ["Pong"])
-    assert plan.jobs[0].definition["config"]["policy_kwargs"] == {"net_arch": [8]}
     assert "to do" in done.output and "0 of 6 jobs are finished" in done.output
+    assert not list(tmp_path.iterdir())
+    for more, sentence in (
+        ("--core lstm --carry heads=finetune", "transfer: lstm cannot be carried to Boxing: the agent of Pong does"),
+        ("--jobs 4097", "4097 jobs of 1 threads are more than the"),
+    ):
+        done = CliRunner().invoke(app, f"{words} {more}".split())
+        assert isinstance(done.exception, UserError) and str(done.exception).startswith(sentence)
+
+
+def test_a_mistake_in_the_command_is_one_sentence_and_leaves_nothing(tmp_path):
     for flags, sentence in (
         ("--sources Pong,Pong --targets Boxing", "--sources must be different names with commas between them"),
         (
@@ -379,8 +412,10 @@ def test_the_command_writes_a_suite_that_other_commands_read(tmp_path):
             "rims-rl transfer: there is no environment called 'Boxin'; did you mean Box",
         ),
         ("--sources Pong --targets Boxing --name a/b", "--name must be letters, digits, dots"),
+        ("--sources Pong --targets Boxing --name smoke", "--name smoke is a suite that comes with rims-rl; choose"),
         ("--sources Pong --targets Boxing --engine slurm", "--engine must be local or ray, got 'slurm'"),
         ("--sources Pong --targets Boxing --gpus 1", "--ray-address and --gpus are for --engine ray"),
     ):
         done = CliRunner().invoke(app, ["transfer", *flags.split(), "--logdir", str(tmp_path / "none")])
         assert isinstance(done.exception, UserError) and sentence in str(done.exception)
+    assert not (tmp_path / "none").exists()
