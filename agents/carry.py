@@ -15,7 +15,11 @@ from rims_rl.errors import UserError
 
 TREATMENTS = ("finetune", "freeze", "reinit")
 EVERYTHING = "encoder=finetune,core=finetune,heads=finetune"
-CORE_SETTINGS = ["core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs", "columns"]
+SETTINGS = {  # that have to be equal, besides the sizes of weights
+    "encoder": ["normalize"],
+    "core": ["core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs", "columns"],
+    "heads": ["activation_fn"],
+}
 SHARED_BY_RIMS = ("input_key", "input_value")  # all other weights of a RIM core have one slice for each RIM
 
 
@@ -54,7 +58,7 @@ def parse_carry(text: str) -> Carry:
             key, _, word = (piece.strip() for piece in word.partition("="))
         if key == "rims":
             index, _, treatment = word.strip().partition(":")
-            if not index.isdigit():
+            if not index.isdecimal():
                 raise UserError(
                     f"--carry {text}: rims must be numbers, as in rims=0,2 or rims=0:freeze,2, got {word!r}"
                 )
@@ -75,33 +79,26 @@ def parse_carry(text: str) -> Carry:
 
 def check_carry(carry: Carry, here: Agent, there: Agent, where: str) -> None:
     """A UserError names every part of ``there`` that does not fit ``here``; ``where`` is what ``there`` is called."""
-    keys = ["policy"]
-    keys += ["normalize"] * carry.carries("encoder")
-    keys += CORE_SETTINGS * carry.carries("core")
-    keys += ["activation_fn"] * carry.carries("heads")
-    for key in keys:
-        mine, theirs = _settings(here)[key], _settings(there)[key]
-        if mine != theirs:
-            raise UserError(
-                f"{where} has {key}={theirs!r}, and this run {mine!r}; give this run the same, with --set or --config"
-            )
     policy, source = here.policy, there.policy
-    weights, wrong = weights_of(source), []
-    for part in filter(carry.carries, PARTS):
-        for name, weight in weights_of(policy).items():
-            size, other = tuple(weight.shape), tuple(weights[name].shape) if name in weights else "missing"
-            if part_of(name) == part and size != other:
-                wrong.append(f"{part}, where {name!r} is {other} there, and {size} here")
-                break
-    if not wrong and carry.carries("heads") and here.actions != there.actions:
-        wrong = [f"heads, because the actions are {there.actions} there, and {here.actions} here"]
-    if wrong:
+    if type(policy) is not type(source):
+        raise UserError(
+            f"{where} reads observations of another kind: it has policy={type(source).__name__!r}, and this run "
+            f"{type(policy).__name__!r}"
+        )
+    if wrong := [
+        f"{part}, {reason}" for part in PARTS if carry.carries(part) and (reason := _misfit(part, here, there))
+    ]:
         raise UserError(f"{where} does not fit this environment and these settings: {'; '.join(wrong)}")
     if carry.rims is not None:
         if not isinstance(policy.core, RIM):
             raise UserError(f"--carry: the core {policy.core_name!r} has no RIMs to choose from; leave out rims=")
         if (last := max(carry.rims, default=0)) >= (count := policy.num_rims):
             raise UserError(f"--carry: there is no RIM {last}; with num_rims={count} the last is {count - 1}")
+        if carry.frozen_rims and (decay := policy.optimizer.defaults.get("weight_decay")):
+            raise UserError(
+                f"--carry: weight_decay={decay} of the optimizer would change frozen RIMs; leave it out, or freeze the "
+                "whole core, with core=freeze and without rims="
+            )
 
 
 def carry_over(carry: Carry, policy: MlpRimsPolicy, source: MlpRimsPolicy) -> None:
@@ -128,9 +125,27 @@ def freeze(carry: Carry, policy: MlpRimsPolicy) -> None:
             weight.requires_grad_(False)
 
 
+def _misfit(part: str, here: Agent, there: Agent) -> str | None:
+    """Why a part cannot be carried over: settings, or else the first weight, or else what actions mean."""
+    ours, theirs = _settings(here), _settings(there)
+    if keys := [key for key in SETTINGS[part] if ours[key] != theirs[key]]:
+        return "with " + ", ".join(f"{key}={theirs[key]!r} there and {ours[key]!r} here" for key in keys)
+    mine, other = (
+        {name: tuple(weight.shape) for name, weight in weights_of(agent.policy).items() if part_of(name) == part}
+        for agent in (here, there)
+    )
+    for name in [*mine, *(name for name in other if name not in mine)]:
+        a, b = mine.get(name, "missing"), other.get(name, "missing")
+        if a != b:
+            return f"where {name!r} is {b} there, and {a} here"
+    if part == "heads" and here.actions != there.actions:
+        return f"because the actions are {there.actions} there, and {here.actions} here"
+    return None
+
+
 def _settings(agent: Agent) -> dict[str, Any]:
     parameters = agent.policy._get_constructor_parameters()
-    return {**parameters, "policy": type(agent.policy).__name__, "normalize": agent.normalized}
+    return {**parameters, "normalize": agent.normalized}
 
 
 class _Without:

@@ -33,6 +33,12 @@ def start_from_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
         _set(rms, data["observations"][key])
 
 
+def freeze_statistics(envs: VecNormalize) -> None:
+    """Let those of the observations stay what they are set to; those of the rewards go on."""
+    frozen: dict[Any, RunningMeanStd] = {key: _Frozen(shape=rms.mean.shape) for key, rms in _by_key(envs).items()}
+    envs.obs_rms = frozen if isinstance(envs.obs_rms, dict) else frozen[""]
+
+
 def statistics_of_training(envs: VecNormalize) -> dict[str, Any]:
     """What training goes on with: also statistics of the rewards."""
     return {**statistics_to_json(envs), "rewards": _describe(envs.ret_rms)}
@@ -42,6 +48,11 @@ def restore_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
     """Set what :func:`statistics_of_training` returned."""
     start_from_statistics(envs, data)
     _set(envs.ret_rms, data["rewards"])
+
+
+class _Frozen(RunningMeanStd):
+    def update(self, arr: np.ndarray) -> None:
+        pass
 
 
 def _by_key(envs: VecNormalize) -> dict[str, RunningMeanStd]:

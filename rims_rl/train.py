@@ -37,7 +37,7 @@ from rims_rl.agents.progressive import check_column, load_columns
 from rims_rl.agents.tensorboard import TensorBoardFile
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve, resolve_saved
-from rims_rl.envs.normalise import start_from_statistics, statistics_to_json
+from rims_rl.envs.normalise import freeze_statistics, start_from_statistics, statistics_to_json
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.results import provenance, write_json
@@ -103,7 +103,10 @@ def build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO
         raise UserError(str(error)) from error
     model.set_logger(Logger(None, []))
     if arguments.carry is not None:
-        freeze(parse_carry(arguments.carry), _policy(model))
+        carry, normalise = parse_carry(arguments.carry), model.get_vec_normalize_env()
+        freeze(carry, _policy(model))
+        if carry.encoder == "freeze" and normalise is not None:
+            freeze_statistics(normalise)
     return model, evaluation_envs
 
 
@@ -134,9 +137,13 @@ def _start_beside(runs: list[Path], model: RecurrentPPO) -> None:
     """Make saved policies the frozen columns of a progressive network."""
     if model.get_vec_normalize_env() is not None:
         raise UserError("--column needs normalize=false: columns would read numbers that were normalised for others")
-    sources = [load_policy(run)[0] for run in runs]
-    for run, source in zip(runs, sources, strict=True):
+    sources = []
+    for run in runs:
+        source, about = load_policy(run)
+        if about.get("normalisation") is not None:
+            raise UserError(f"--column {run} was trained with normalize=true, and columns need normalize=false")
         check_column(_policy(model), source, f"--column {run}")
+        sources.append(source)
     load_columns(_policy(model), sources)
 
 

@@ -10,10 +10,11 @@ import yaml  # type: ignore[import-untyped]
 from rims_rl import zoo
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
-from rims_rl.suite.plan import make_plan
+from rims_rl.suite.engine import FAILED
+from rims_rl.suite.plan import make_plan, shipped
 from rims_rl.suite.report import report_suite
-from rims_rl.suite.results import results_folder
-from rims_rl.suite.run import How, run
+from rims_rl.suite.results import read_results, results_folder
+from rims_rl.suite.run import How, check, run
 
 
 def transfer(
@@ -31,12 +32,16 @@ def transfer(
     logdir: Path,
     how: How,
 ) -> None:
-    """Write ``<logdir>/suites/<name>.yml``, which `rims-rl suite` reads too, run it, and write its page.
+    """Write ``<logdir>/suites/<name>.yml``, which `rims-rl suite` reads too, run it, and write its page, also when jobs
+    failed.
 
     ``sources``, ``targets`` and ``cores`` are names with commas between them.
     """
+    check(how)
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise UserError(f"--name must be letters, digits, dots, - and _, got {name!r}")
+    if name in shipped():
+        raise UserError(f"--name {name} is a suite that comes with rims-rl; choose another name")
     data = {
         "title": f"Transfer from {_join(sources)} to {_join(targets)}",
         "envs": _split("--targets", targets),
@@ -49,14 +54,22 @@ def transfer(
         "transfer": {"sources": _split("--sources", sources), "carry": carry},
         "report": "transfer",
     }
-    plan = make_plan(name, data, "rims-rl transfer")
     file = logdir / "suites" / f"{name}.yml"
+    plan = make_plan(name, data, "rims-rl transfer", str(file))
+    if file.exists() and zoo.read_mapping(file) != data:
+        raise UserError(f"{file} is another experiment; choose another --name than {name}, or remove that file")
+    folder = results_folder(plan, results)
+    if how.dry_run:
+        return run(plan, folder, logdir, how)
     with replacing(file) as temporary:
         temporary.write_text(yaml.safe_dump(data, sort_keys=False))
-    folder = results_folder(plan, results)
-    run(plan, folder, logdir, how)
-    if not how.dry_run:
-        report_suite(plan, folder, None)
+    try:
+        run(plan, folder, logdir, how)
+    except SystemExit as stop:
+        if stop.code == FAILED and read_results(plan, folder):
+            report_suite(plan, folder, None)
+        raise
+    report_suite(plan, folder, None)
 
 
 def _split(flag: str, text: str) -> list[str]:

@@ -376,10 +376,18 @@ def validate(
         raise UserError(f"{where}: {key} must be {wanted(detail['msg'])}{null}, got {detail['input']!r}") from error
 
 
+BEGINNINGS = {
+    "String should have": "a word of",
+    "List should have": "a list of",
+    "Dictionary should have": "a mapping of",
+}
+
+
 def wanted(message: str) -> str:
     """What would be right, from what pydantic says is wrong."""
     message = re.sub(r"^(Value error, |Input should be )", "", message)
-    for begin, ours in {"String should have": "a word of", "List should have": "a list of"}.items():
+    message = re.sub(r"^a valid dictionary( or instance of \w+)?", "a mapping of keys to values", message)
+    for begin, ours in BEGINNINGS.items():
         message = message.replace(begin, ours)
     return message.split(" after validation")[0]
 

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from rims_rl.suite.plan import read_plan
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -54,6 +56,40 @@ def test_the_speed_on_minigrid_is_that_of_the_result_file():
     for name, speed in speeds.items():
         assert f"| {name} | {speed:.0f} | {speed / speeds['stock']:.1f} |" in page
     assert f"{100 * parts['update: core'] / sum(parts.values()):.0f} % of its time are the core's" in page
+
+
+def test_what_suites_in_the_papers_size_would_take_is_computed_from_the_result_files():
+    train, small = (
+        json.loads((ROOT / f"docs/results/{name}.json").read_text()) for name in ("bench_train", "transfer_small")
+    )
+    speeds = {core: train["agents"][f"ours, {core}"]["steps_per_second"] for core in ("rims", "lstm", "none")}
+    here = {system["core"]: system["steps_per_second"] for system in small["systems"]}
+    slower = here["lstm"] / here["progressive"]
+    speeds["progressive"] = speeds["lstm"] / slower
+
+    def hours(name, core=None):
+        jobs = [(job.steps, job.core if job.core in speeds else "rims") for job in read_plan(name).jobs]
+        return sum(steps / speeds[each] / 3600 for steps, each in jobs if core in (None, each))
+
+    suites, transfer = ((ROOT / f"docs/{name}.md").read_text().replace("\n", " ") for name in ("suites", "transfer"))
+    numbers = [round(speeds[core]) for core in ("rims", "lstm", "none")]
+    assert "RIMs {}, LSTM {}, no memory {} steps per second".format(*numbers) in suites
+    assert f"`atari_paper` would take {round(hours('atari_paper'), -2):,.0f} hours of two cores" in suites
+    assert f"`atari_no_input_attention` {round(hours('atari_no_input_attention'), -2):,.0f}, without" in suites
+    columns, whole = hours("transfer_atari", "progressive"), hours("transfer_atari")
+    assert "{} and {} steps per second".format(*numbers) in transfer
+    assert f"about {round(whole - columns, -2):,.0f} hours of two cores" in transfer
+    assert f"takes {slower:.2f} times as long" in transfer and f"take {round(columns, -2):,.0f} hours more" in transfer
+    assert f"the whole {whole / 24 / 32:.0f} days with 64 cores" in transfer
+
+
+def test_what_is_said_of_the_small_transfer_is_in_its_files():
+    results = [json.loads(path.read_text()) for path in (ROOT / "docs/results/transfer_small").iterdir()]
+    alone = [result for result in results if result["random"]]
+    assert len(alone) == 12 and all(result["evaluation"]["mean"] > 2 * result["random"]["mean"] for result in alone)
+    systems = json.loads((ROOT / "docs/results/transfer_small.json").read_text())["systems"]
+    cells = [cell for system in systems for cell in system["matrix"]]
+    assert all(cell["verdict"] == "neutral" and cell["score_95"][0] < 1 < cell["score_95"][1] for cell in cells)
 
 
 def test_scores_are_those_of_the_result_files():

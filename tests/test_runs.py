@@ -167,8 +167,8 @@ def test_training_starts_from_a_shared_policy(tmp_path):
     assert after > before > 256, "statistics go on from those of the policy"
 
     for overrides, words in (
-        (["rim_size=8"], "has rim_size=4, and this run 8; give this run the same"),
-        (["normalize=false"], "has normalize=True, and this run False"),
+        (["rim_size=8"], "settings: core, with rim_size=4 there and 8 here; heads, where 'mlp_ex"),
+        (["normalize=false"], "encoder, with normalize=True there and False here"),
         (
             ["policy_kwargs.net_arch=[16]"],
             "does not fit this environment and these settings: heads, where 'mlp_ex",
@@ -206,3 +206,18 @@ def test_what_is_frozen_stays_frozen_in_a_run_that_is_resumed_and_columns_come_f
     with pytest.raises(UserError, match="--column needs normalize=false"):
         sizes[-3] = "normalize=true"
         go_on(columns=[str(first)])
+
+
+def test_statistics_of_observations_are_frozen_with_the_encoder_and_make_a_run_unfit_as_a_column(tmp_path):
+    sizes = ["n_envs=2", "n_steps=32", "batch_size=32", "n_epochs=1", "n_timesteps=64", "normalize=true"]
+    first = run_training(tmp_path, "CartPole-v1", *sizes, "critic=shared", "core=lstm")
+    arguments = Arguments(env="CartPole-v1", device="cpu", seed=1, eval_freq=0)
+    carry = arguments.model_copy(update={"init_from": str(first), "carry": "encoder=freeze"})
+    second = resume(train(carry, None, [*SMALL, *sizes], tmp_path), 128)
+    kept, mine = (load_policy(run)[1]["normalisation"] for run in (first, second))
+    assert mine == kept
+    rewards = [torch.load(path)["normalisation"]["rewards"]["count"] for path in second.glob("checkpoints/*.pt")]
+    assert max(rewards) > 100, "those of the rewards go on"
+    beside, plain = arguments.model_copy(update={"columns": [str(first)]}), [*sizes[:-1], "normalize=false"]
+    with pytest.raises(UserError, match=r"--column .* was trained with normalize=true, and columns need normalize=fal"):
+        train(beside, None, [*SMALL, *plain, "critic=shared", "core=lstm"], tmp_path)

@@ -188,7 +188,7 @@ def test_policy_arguments_are_those_of_the_policy():
         ("core=''", "core must be a word of at least 1 character, got ''"),
         ("critic=sharred", "critic must be 'shared', 'separate' or 'none', got 'sharred'"),
         ("policy=CnnPolicy", "policy must be 'MlpRimsPolicy', 'CnnRimsPolicy' or 'MultiInputRimsPolicy'"),
-        ("core_kwargs=[1]", "core_kwargs must be a valid dictionary, got [1]"),
+        ("core_kwargs=[1]", "core_kwargs must be a mapping of keys to values, got [1]"),
         ("learning_rate=lin_", "such as lin_2.5e-4, got 'lin_'"),
         ("learning_rate=fast", "such as lin_2.5e-4, got 'fast'"),
         ("learning_rate=-1", "learning_rate must be a positive number"),

@@ -21,6 +21,7 @@ from rims_rl.suite.plan import Job, Plan
 from rims_rl.suite.results import Meter, finished, job_folder, last_lines, source_run
 
 ATTEMPTS = 3  # of one job
+FAILED = 1  # exit code when jobs have
 
 
 class Running(ABC):
@@ -60,7 +61,7 @@ def run_jobs(plan: Plan, results: Path, logdir: Path, start: Start, room: Callab
         raise SystemExit(128 + engine.stopped_by)
     if engine.failed:
         engine.console.print(f"{engine.failed} of {len(plan.jobs)} jobs failed; when that is mended: {go_on}")
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 class _Engine:

@@ -18,14 +18,19 @@ COMMAND = "import sys; sys.path = [path for path in sys.path if path]; from rims
 
 def run_suite(plan: Plan, results: Path, logdir: Path, jobs: int | None, threads: int) -> None:
     """Run what is not finished, ``jobs`` side by side."""
+    check_room(jobs, threads)
+    start = partial(_Process, results=results, threads=threads)
+    run_jobs(plan, results, logdir, start, lambda: jobs or (os.cpu_count() or 1) // threads)
+
+
+def check_room(jobs: int | None, threads: int) -> None:
+    """A UserError if this machine has too few cores."""
     cores = os.cpu_count() or 1
     if (jobs or 1) * threads > cores:
         raise UserError(
             f"{jobs or 1} jobs of {threads} threads are more than the {cores} cores of this machine; "
             f"give --jobs {max(1, cores // threads)}, or fewer --threads"
         )
-    start = partial(_Process, results=results, threads=threads)
-    run_jobs(plan, results, logdir, start, lambda: jobs or cores // threads)
 
 
 def start_process(folder: Path, results: Path, threads: int) -> subprocess.Popen[bytes]:

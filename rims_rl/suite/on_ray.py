@@ -67,14 +67,14 @@ def _connect(address: str | None) -> None:
 def _knock(address: str) -> None:
     """Ray itself waits for minutes for a head that is not there."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise UserError(f"--ray-address must be the host and port of a head, such as 10.0.0.1:6379, got {address!r}")
     try:
         socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: what cannot be the name of a host
         raise UserError(
-            f"no Ray cluster answers at --ray-address {address} ({error}); start one there with: ray start --head "
-            f"--port {port}"
+            f"no Ray cluster answers at --ray-address {address} ({error}); start one there with: RAY_AUTH_MODE=token "
+            f"ray start --head --port {port}"
         ) from error
 
 
@@ -88,16 +88,23 @@ class _Task(Running):
             return None
         try:
             code, sentence = ray.get(self._task)
-            with (self.folder / "log.txt").open("a") as log:
-                log.write(sentence)
-            return int(code)
-        except ray.exceptions.TaskCancelledError:
-            return -signal.SIGTERM
-        except ray.exceptions.RayError:  # its worker or its node died
-            return -signal.SIGKILL
+        except ray.exceptions.RayError as error:
+            code, sentence = _outcome(error)
+        with (self.folder / "log.txt").open("a") as log:
+            log.write(sentence)
+        return int(code)
 
     def stop(self, at_once: bool) -> None:
         ray.cancel(self._task, force=at_once)
+
+
+def _outcome(error: ray.exceptions.RayError) -> tuple[int, str]:
+    """The exit code of a task that returned none, and what belongs into the log of its job."""
+    if isinstance(error, ray.exceptions.TaskCancelledError):
+        return -signal.SIGTERM, ""
+    if isinstance(error, ray.exceptions.RayTaskError):  # what was raised on the node, before the job or beside it
+        return 1, str(error).strip().splitlines()[-1] + "\n"
+    return -signal.SIGKILL, ""  # its worker or its node died
 
 
 def _run_job(folder: str, results: str, threads: int) -> tuple[int, str]:

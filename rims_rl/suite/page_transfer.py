@@ -15,6 +15,7 @@ from rims_rl.results import provenance, write_json
 from rims_rl.suite.plan import Job, Plan, transfer_cells
 from rims_rl.suite.tables import table
 from rims_rl.suite.transfer_scores import (
+    POINTS,
     VERDICTS,
     Difference,
     Measures,
@@ -28,6 +29,7 @@ from rims_rl.suite.transfer_scores import (
 T = TypeVar("T")
 Done = Sequence[tuple[Job, dict[str, Any]]]
 ALL = "all"  # sources together
+COLUMNS = 4  # of panels, at most
 # Appendix E.2 of the paper; of its LSTM it does not say in how many games transfer was negative.
 PAPER = {"rims": "9 positive, 3 negative", "progressive": "8 positive, 2 negative", "lstm": "3 positive"}
 
@@ -58,6 +60,11 @@ def transfer_page(plan: Plan, done: Done, out: Path) -> str:
         for core in plan.suite.cores
     }
     _write_json(plan, comparisons, results, out.with_suffix(".json"))
+    if not any(one.cells for one in comparisons.values()):
+        return (
+            f"## Verdicts\n\n{_how(plan)}\n\nThere is nothing to compare yet: no target has been learned both from "
+            "scratch and with what a source gave, with episodes that ended."
+        )
     matrix, curves = (out.with_name(f"{out.stem}_{name}.png") for name in ("matrix", "curves"))
     for picture, draw in ((matrix, _draw_matrix(comparisons)), (curves, _draw_curves(plan, results))):
         with replacing(picture) as temporary:
@@ -65,9 +72,10 @@ def transfer_page(plan: Plan, done: Done, out: Path) -> str:
     sections = [
         f"## Verdicts\n\n{_how(plan)}\n\n{_counts(comparisons)}",
         f"## From each source\n\n![Transfer scores]({matrix.name})\n\nTransfer scores: 1 is as good as from scratch, 0 "
-        "as random play; + and - mark intervals above and below 1. All numbers are in "
+        "as random play; + and - mark intervals above and below 1; ? is no score, because from scratch is no better "
+        "than random play; an empty cell has no runs yet, or none in which an episode ended. All numbers are in "
         f"[{out.stem}.json]({out.stem}.json).",
-        *(_part(group, one) for group, one in comparisons.items() if one.cells),
+        *(_part(group, one) for group, one in comparisons.items() if any(source == ALL for source, _ in one.cells)),
         f"## Learning curves\n\n![Learning curves]({curves.name})\n\nScores of episodes played while learning, means "
         "over seeds. Dashed: from scratch. Grey: random play.",
     ]
@@ -87,9 +95,9 @@ def _compare(plan: Plan, group: Group, results: dict[str, Any]) -> Comparison:
         for cell in cells:
             if cell.target != target:
                 continue
-            if (result := results.get(cell.scratch.hash)) and (run := measure_run(result, cell.scratch.steps)):
+            if (result := results.get(cell.scratch.hash)) and (run := measure_run(result)):
                 scratch[cell.seed], random = run, result["random"]["mean"]
-            if (result := results.get(cell.transfer.hash)) and (run := measure_run(result, cell.scratch.steps)):
+            if (result := results.get(cell.transfer.hash)) and (run := measure_run(result)):
                 runs[cell.source][cell.seed] = run
         whole = [seed for seed in plan.suite.seeds if all(seed in of_source for of_source in runs.values())]
         pooled = {seed: mean_run([of_source[seed] for of_source in runs.values()]) for seed in whole}
@@ -125,6 +133,8 @@ def _counts(comparisons: dict[Group, Comparison]) -> str:
             numbers = [sum(cell.verdict == verdict for cell in verdicts) for verdict in VERDICTS]
             positive = f"{numbers[0]} of {len(verdicts)} ({above})"
             rows.append([group, positive, *numbers[1:], PAPER.get(group.core, "")])
+    if not rows:
+        return "There is no verdict yet: no target is there with all its sources."
     return table(["system", "positive", *VERDICTS[1:], "the paper, of 12"], rows)
 
 
@@ -157,13 +167,17 @@ def _write_json(plan: Plan, comparisons: dict[Group, Comparison], results: dict[
         matrix = [{"source": source, "target": target, **_plain(cell)} for (source, target), cell in one.cells.items()]
         verdicts = [cell["verdict"] for cell in matrix if cell["source"] == ALL]
         counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS}
-        systems.append({**group._asdict(), "targets": len(verdicts), "counts": counts, "matrix": matrix})
+        speed = _speed(plan, group, results)
+        systems.append(
+            {**group._asdict(), "targets": len(verdicts), "counts": counts, "steps_per_second": speed, "matrix": matrix}
+        )
     write_json(
         out,
         {
             "what": "Transfer scores, (area - random) / (area from scratch - random), by system, source and target; "
             f"source {ALL!r} is all of them together, which the verdicts and counts are about. Areas are mean scores "
-            "while learning; differences are transfer minus scratch, with Welch's 95 % intervals over seeds.",
+            "while learning; differences are transfer minus scratch, with Welch's 95 % intervals over seeds. "
+            "steps_per_second: of training on targets with transfer, whatever else the machine did.",
             "jobs": {"planned": len(plan.jobs), "in": len(results)},
             "suite": plan.suite.model_dump(),
             "systems": systems,
@@ -173,6 +187,13 @@ def _write_json(plan: Plan, comparisons: dict[Group, Comparison], results: dict[
     )
 
 
+def _speed(plan: Plan, group: Group, results: dict[str, Any]) -> float | None:
+    cells = [cell for cell in transfer_cells(plan.suite, plan.name) if (cell.algo, cell.core) == group]
+    there = [results[cell.transfer.hash] for cell in cells if cell.transfer.hash in results]
+    seconds = sum(result["seconds"]["training"] for result in there)
+    return round(sum(result["steps"] for result in there) / seconds, 1) if there else None
+
+
 def _plain(cell: Measures) -> dict[str, Any]:
     return {key: value._asdict() if isinstance(value, Difference) else value for key, value in cell._asdict().items()}
 
@@ -180,7 +201,7 @@ def _plain(cell: Measures) -> dict[str, Any]:
 def _draw_matrix(comparisons: dict[Group, Comparison]) -> Figure:
     """A row for each system and source, a column for each target."""
     rows = [
-        (f"{group.core}: {source}", [one.cells.get((source, target)) for target in one.targets])
+        (f"{group}: {source}", [one.cells.get((source, target)) for target in one.targets])
         for group, one in comparisons.items()
         for source in ([*one.sources, ALL] if len(one.sources) > 1 else one.sources)
     ]
@@ -211,8 +232,10 @@ def _draw_curves(plan: Plan, results: dict[str, Any]) -> Figure:
         list(dict.fromkeys(Group(c.algo, c.core) for c in cells)),
         list(dict.fromkeys(c.target for c in cells)),
     )
-    figure = Figure(figsize=(2.8 * len(targets) + 0.4, 2 * len(groups) + 0.6), layout="constrained")
-    panels = figure.subplots(len(groups), len(targets), squeeze=False)
+    columns = min(COLUMNS, len(targets))
+    rows = math.ceil(len(targets) / columns)  # of one system
+    figure = Figure(figsize=(2.8 * columns + 0.4, 2 * rows * len(groups) + 0.6), layout="constrained")
+    panels = figure.subplots(len(groups) * rows, columns, squeeze=False).reshape(len(groups), rows * columns)
     for y, group in enumerate(groups):
         for x, target in enumerate(targets):
             axes = panels[y, x]
@@ -225,15 +248,19 @@ def _draw_curves(plan: Plan, results: dict[str, Any]) -> Figure:
             for job in scratch:
                 if job.hash in results:
                     axes.axhline(results[job.hash]["random"]["mean"], color="lightgrey", lw=1)
-            axes.set_title(f"{target}, {group.core}", fontsize=8)
+            axes.set_title(f"{target}, {group}", fontsize=8)
             axes.tick_params(labelsize=6)
             axes.grid(alpha=0.3)
             if x == 0 and axes.get_legend_handles_labels()[0]:
                 axes.legend(fontsize=6)
+        for axes in panels[y, len(targets) :]:
+            axes.set_axis_off()
+    figure.supxlabel("steps on the target", fontsize=8)
+    figure.supylabel("score of an episode", fontsize=8)
     return figure
 
 
 def _draw_curve(axes: Any, results: dict[str, Any], jobs: list[Job], **style: Any) -> None:
     curves = [results[job.hash]["curve"] for job in jobs if job.hash in results]
-    if lines := [curve_heights(curve, jobs[0].steps) for curve in curves if curve]:
-        axes.plot(np.linspace(0, jobs[0].steps, len(lines[0])), np.mean(lines, 0), lw=1, **style)
+    if lines := [curve_heights(curve) for curve in curves if curve]:
+        axes.plot((np.arange(POINTS) + 0.5) * jobs[0].steps / POINTS, np.mean(lines, 0), lw=1, **style)

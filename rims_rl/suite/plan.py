@@ -9,15 +9,17 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from importlib import resources
 from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rims_rl import zoo
 from rims_rl.agents.carry import parse_carry
+from rims_rl.core.registry import core_factory
 from rims_rl.envs.names import OPTIONS, Resolved, resolve
 from rims_rl.envs.variants import choose_variants
 from rims_rl.errors import UserError
@@ -25,7 +27,14 @@ from rims_rl.zoo import Count
 
 EVALUATION_SEED = 10_000  # the same episodes for every policy, and not those that a small training seed began with
 
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")]  # part of a file's name
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.-]+", text):
+        raise ValueError("letters, digits, dots and -")
+    return text
+
+
+Word = Annotated[str, AfterValidator(_word)]  # part of a file's name
 Values = dict[str, Any]  # hyperparameters, as in zoo_configs
 PROGRESSIVE = "progressive"  # not a core: LSTMs in columns, see rims_rl.agents.progressive
 
@@ -131,11 +140,7 @@ class Plan(NamedTuple):
     name: str
     suite: Suite
     jobs: list[Job]
-
-    @property
-    def argument(self) -> str:
-        """What ``rims-rl suite`` is given to find it."""
-        return self.name if self.name in shipped() else f"{self.name}.yml"
+    argument: str  # what ``rims-rl suite`` is given to find it
 
     @property
     def steps(self) -> str:
@@ -158,19 +163,19 @@ def read_plan(suite: str) -> Plan:
     if file.suffix not in (".yml", ".yaml"):
         if suite not in (names := shipped()):
             close = difflib.get_close_matches(suite, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
-            raise UserError(f"there is no suite called {suite!r}; {hint} Or give a .yml file")
+            hint = f"did you mean {close[0]}?" if close else f"give a .yml file, or one of {', '.join(names)}"
+            raise UserError(f"there is no suite called {suite!r}; {hint}")
         file = Path(str(resources.files("rims_rl.zoo_configs") / "suites" / f"{suite}.yml"))
-    return make_plan(file.stem, zoo.read_mapping(file), file.name)
+    return make_plan(file.stem, zoo.read_mapping(file), file.name, suite)
 
 
-def make_plan(name: str, data: dict[str, Any], where: str) -> Plan:
-    """The plan of what a YAML file holds; ``where`` begins the messages."""
+def make_plan(name: str, data: dict[str, Any], where: str, argument: str) -> Plan:
+    """The plan of what a YAML file holds; ``where`` begins the messages, and ``argument`` finds the file again."""
     try:
         suite = Suite.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error)}") from error
-    return Plan(name, suite, _jobs(suite, where))
+    return Plan(name, suite, _jobs(suite, where), argument)
 
 
 def print_shipped() -> None:
@@ -270,6 +275,11 @@ def _job(
         if "n_timesteps" in values and values is not suite.algos[algo]:
             raise UserError(f"{where}: n_timesteps is for algos only; write steps at the top of the file")
     config = zoo.load(env, algo, layers=[(f"{file}: steps", {"n_timesteps": suite.steps}), *layers]).config
+    if "." not in config.core:  # a path would import code, which only jobs need
+        try:
+            core_factory(config.core)
+        except ValueError as error:
+            raise UserError(f"{file}: cores.{core}: {error}") from error
     variants = suite.evaluation.variants
     definition = {
         "env": resolved.id,

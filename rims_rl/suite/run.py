@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rims_rl.errors import UserError
+from rims_rl.suite.check import check_transfers
 from rims_rl.suite.estimate import print_estimate
-from rims_rl.suite.local import run_suite
+from rims_rl.suite.local import check_room, run_suite
 from rims_rl.suite.plan import Plan
 
 
@@ -22,12 +23,20 @@ class How(NamedTuple):
     gpus: float = 0.0  # of each job, on Ray
 
 
-def run(plan: Plan, results: Path, logdir: Path, how: How) -> None:
+def check(how: How) -> None:
+    """A UserError about what the command line says."""
     if how.engine not in ("local", "ray"):
         raise UserError(f"--engine must be local or ray, got {how.engine!r}")
     if how.engine == "local" and (how.ray_address or how.gpus):
         raise UserError("--ray-address and --gpus are for --engine ray; add that, or leave them out")
+    if how.engine == "local":
+        check_room(how.jobs, how.threads)
+
+
+def run(plan: Plan, results: Path, logdir: Path, how: How) -> None:
+    check(how)
     if how.dry_run:
+        check_transfers(plan)
         print_estimate(plan, results, how.jobs, how.threads)
     elif how.engine == "local":
         run_suite(plan, results, logdir, how.jobs, how.threads)

@@ -43,19 +43,22 @@ class Run(NamedTuple):
     final: float
 
 
-def measure_run(result: dict[str, Any], steps: int) -> Run | None:
+def measure_run(result: dict[str, Any]) -> Run | None:
     """From a job's result: the mean score over training, that over its beginning, and that of the last policy. None if
     no episode has ended."""
     if not result["curve"]:
         return None
-    heights = curve_heights(result["curve"], steps)
+    heights = curve_heights(result["curve"])
     first = round(BEGINNING * POINTS)
     return Run(float(heights.mean()), float(heights[:first].mean()), result["evaluation"]["mean"])
 
 
-def curve_heights(curve: Curve, steps: int) -> np.ndarray:
-    """The scores of a learning curve at equal distances; before its first point, that of the first."""
-    middle = (np.arange(POINTS) + 0.5) * steps / POINTS
+def curve_heights(curve: Curve) -> np.ndarray:
+    """The scores of a learning curve at equal distances; before its first point, that of the first.
+
+    Its points know only the steps of episodes that have ended. So that those of the others, which may be many of them,
+    do not all come at the end, the curve is stretched: its last point is the end of training."""
+    middle = (np.arange(POINTS) + 0.5) * curve[-1]["steps"] / POINTS
     return np.interp(middle, [point["steps"] for point in curve], [point["mean"] for point in curve])
 
 

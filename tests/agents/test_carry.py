@@ -60,6 +60,7 @@ def test_what_is_not_named_starts_anew_and_rims_go_as_the_core_unless_told():
         ("freeze", "'freeze' is no part, or is there twice; write part=treatment"),
         ("core=frozen", "'frozen' must be finetune, freeze or reinit"),
         ("core=freeze,rims=a", "rims must be numbers, as in rims=0,2"),
+        ("core=freeze,rims=²", "rims must be numbers, as in rims=0,2"),
         ("core=freeze,rims=0:frozen", "'frozen' must be finetune"),
         ("rims=0", "takes nothing over"),
         ("encoder=freeze,rims=0", "rims are of the core, which starts anew; give core=finetune"),
@@ -119,15 +120,32 @@ def test_what_does_not_fit_is_named_part_by_part():
     assert "core, where 'lstm_actor.layers.0.input_value' is (24, 7) there, and (24, 5) here; heads, where " in text
     assert "'action_net.weight' is (4, 8) there, and (3, 8) here" in text
     check_carry(parse_carry("encoder=finetune"), whole(here), other, "")  # which has no weights
-    active = whole(agent({**RIMS, "num_active": 3}))
-    assert "has num_active=3, and this run 2" in sentence("core=finetune", active)
-    assert "has normalize=True, and this run False" in sentence("encoder=freeze", whole(here)._replace(normalized=True))
+    active = whole(agent({**RIMS, "num_active": 3, "rim_size": 5}))._replace(normalized=True)
+    text = sentence("encoder=freeze,core=finetune", active)
+    assert "encoder, with normalize=True there and False here; core, with num_active=3 there and 2 here, rim_" in text
+    assert text.endswith("rim_size=5 there and 6 here")
+    deeper = whole(agent({**RIMS, "net_arch": [8, 8]}))
+    assert "heads, where 'mlp_extractor.policy_net.2.weight' is (8, 8) there, and missing here" in sentence(
+        "heads=finetune", deeper
+    )
+    picture = whole(agent(RIMS, observations=image(1, 36, 36)))
+    assert sentence("core=finetune", picture) == (
+        "--init-from it reads observations of another kind: it has policy='CnnRimsPolicy', and this run 'MlpRimsPolicy'"
+    )
     assert "no RIM 4; with num_rims=4 the last is 3" in sentence("core=freeze,rims=1,4", whole(here))
     fire = whole(here)._replace(actions="NOOP UP FIRE")
     assert "heads, because the actions are NOOP UP FIRE there, and None here" in sentence("heads=finetune", fire)
     check_carry(parse_carry("core=finetune"), whole(here), fire, "")
     here = agent(LSTM)
     assert "the core 'lstm' has no RIMs to choose from" in sentence("core=freeze,rims=1", whole(here))
+
+
+def test_weight_decay_which_would_change_single_frozen_rims_is_refused():
+    source, target = agent(RIMS), agent({**RIMS, "optimizer_kwargs": {"weight_decay": 0.1}})
+    with pytest.raises(UserError, match=r"weight_decay=0\.1 of the optimizer would change frozen RIMs; leave it out"):
+        check_carry(parse_carry("core=finetune,rims=0:freeze,2"), whole(target), whole(source), "it")
+    check_carry(parse_carry("core=freeze"), whole(target), whole(source), "it")
+    check_carry(parse_carry("core=finetune,rims=0"), whole(target), whole(source), "it")
 
 
 @pytest.mark.parametrize("observations", [image(4, 36, 36), box(5)], ids=["image", "vector"])

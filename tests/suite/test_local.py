@@ -148,7 +148,7 @@ def test_a_job_that_dies_is_tried_again_and_does_not_stop_the_others(tmp_path, c
         "import os\ndef core(*_, **__):\n    print('the end', flush=True)\n    os.abort()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    cores = {"dies": {"core": "deadly.core"}, "wrong": {"core": "nosuchcore"}, "lstm": {"rim_size": 4}}
+    cores = {"dies": {"core": "deadly.core"}, "wrong": {"core": "nosuch.core"}, "lstm": {"rim_size": 4}}
     plan = read_plan(str(write(tmp_path, cores=cores, seeds=[0], steps=128)))
     with pytest.raises(SystemExit) as exit_:
         run_suite(plan, tmp_path / "results", tmp_path / "logs", 2, 1)
@@ -158,7 +158,7 @@ def test_a_job_that_dies_is_tried_again_and_does_not_stop_the_others(tmp_path, c
     assert text.count(f"{dies}: was ended by signal 6; it will be tried again") == ATTEMPTS - 1
     assert re.search(f"{dies}: failed; the end of .*log.txt:\n(the end\n)+", text), "the last lines of its log"
     assert f"{wrong}: failed; the end of" in text and f"{wrong}: ended" not in text
-    assert "rims-rl: core must be one of 'rims', 'lstm'" in text and "Traceback" not in text
+    assert "rims-rl: core 'nosuch.core' cannot be imported" in text and "Traceback" not in text
     assert f"{lstm}: finished, 1 of 3" in text
     assert "2 of 3 jobs failed; when that is mended: rims-rl suite run tiny.yml" in text
     assert list(finished(tmp_path / "results")) == [plan.jobs[2].hash]

@@ -10,10 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from ray.exceptions import NodeDiedError, RayTaskError, TaskCancelledError, WorkerCrashedError
 
 from rims_rl.errors import UserError
 from rims_rl.suite.local import COMMAND, run_suite
-from rims_rl.suite.on_ray import run_suite_on_ray
+from rims_rl.suite.on_ray import _outcome, run_suite_on_ray
 from rims_rl.suite.plan import read_plan
 from tests.suite.test_local import children_of, outcomes, wait_for_progress, wait_until, write
 
@@ -120,12 +121,22 @@ def test_ctrl_c_lets_jobs_save_and_a_cluster_without_room_or_with_another_token_
     [
         (
             "127.0.0.1:1",
-            r"no Ray cluster answers at --ray-address 127.0.0.1:1 \(.*refused\); start one there with: ray",
+            r"at --ray-address 127.0.0.1:1 \(.*refused\); start one there with: RAY_AUTH_MODE=token ray start --head -",
         ),
         ("nowhere.invalid:6379", "no Ray cluster answers at --ray-address nowhere.invalid:6379"),
+        ("a..b:6379", r"no Ray cluster answers at --ray-address a\.\.b:6379 \("),
+        ("head:99999", "--ray-address must be the host and port of a head, such as 10.0.0.1:6379, got 'head:99999'"),
         ("head", "--ray-address must be the host and port of a head, such as 10.0.0.1:6379, got 'head'"),
     ],
 )
 def test_an_address_that_does_not_answer_is_one_sentence(address, words, tmp_path):
     with pytest.raises(UserError, match=words):
         run_suite_on_ray(read_plan(str(write(tmp_path))), tmp_path, tmp_path, None, 1, 0, address)
+
+
+def test_what_is_raised_on_a_node_is_not_taken_for_the_death_of_the_node():
+    raised = RayTaskError("_run_job", "Traceback:\n  ...\nPermissionError: [Errno 13] log.txt\n", PermissionError(13))
+    for error in (raised, raised.as_instanceof_cause()):
+        assert _outcome(error) == (1, "PermissionError: [Errno 13] log.txt\n")
+    assert _outcome(TaskCancelledError()) == (-signal.SIGTERM, "")
+    assert _outcome(WorkerCrashedError()) == _outcome(NodeDiedError("it")) == (-signal.SIGKILL, "")

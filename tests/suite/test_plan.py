@@ -122,7 +122,12 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
         ({"cores": {"rims": {"rimsize": 3}}}, "mine.yml: cores.rims: there is no key 'rimsize' (value 3); did you"),
         ({"cores": {"rims": {"a2c": {"gama": 3}}}}, "mine.yml: cores.rims.a2c: there is no key 'gama' (value 3); did"),
         ({"cores": {"rims": {"a2c": 3}}}, "mine.yml: cores.rims.a2c must be a mapping of hyperparameters, got 3"),
-        ({"cores": {"a/b": {}}}, "mine.yml: cores.a/b must be"),
+        ({"cores": {"a/b": {}}}, "mine.yml: cores.a/b must be letters, digits, dots and -, got 'a/b'"),
+        ({"cores": {}}, "mine.yml: cores must be a mapping of at least 1 item, got {}"),
+        ({"cores": {"rim": {}}}, "mine.yml: cores.rim: core must be one of 'rims', 'lstm'"),
+        ({"cores": {"rims": {"a2c": {"core": "lsmt"}}}}, "got 'lsmt'; did you mean 'lstm'?"),
+        ({"transfer": "Pong"}, "mine.yml: transfer must be a mapping of keys to values, got 'Pong'"),
+        ({"algos": {"ppo": 3}}, "mine.yml: algos.ppo must be a mapping of keys to values, got 3"),
         ({"algos": {"ppo": {"gamma": 2}}}, "mine.yml: algos.ppo: gamma must be less than or equal to 1, got 2"),
         ({"overrides": {"n_timesteps": 2}}, "mine.yml: overrides: n_timesteps is for algos only; write steps at the"),
         ({"cores": {"rims": {"n_timesteps": 2}}}, "cores.rims: n_timesteps is for algos only; write"),
@@ -139,6 +144,10 @@ def test_a_mistake_is_one_sentence_with_file_key_and_remedy(changes, sentence, p
 def test_an_unknown_suite_and_an_unreadable_file_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match=r"no suite called 'smoek'; did you mean smoke\?"):
         read_plan("smoek")
+    with pytest.raises(
+        UserError, match=r"no suite called 'xyz'; give a \.yml file, or one of atari_no.*, transfer_small$"
+    ):
+        read_plan("xyz")
     with pytest.raises(UserError, match="cannot be read"):
         read_plan(str(tmp_path / "none.yml"))
 

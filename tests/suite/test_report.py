@@ -13,7 +13,7 @@ from rliable import metrics
 
 from rims_rl.errors import UserError
 from rims_rl.suite.job import run_job
-from rims_rl.suite.plan import EVALUATION_SEED, read_plan
+from rims_rl.suite.plan import EVALUATION_SEED, make_plan, read_plan
 from rims_rl.suite.report import report_suite
 from rims_rl.suite.results import find_run
 from rims_rl.suite.tables import interquartile_mean, probability_of_improvement
@@ -59,11 +59,12 @@ def read(plan, folder):
     return json.loads((folder / f"results/{plan.jobs[0].name}.json").read_text())
 
 
-def copies(plan, folder, results, change):
-    """Results of all jobs: the real one, changed by ``change(job, result)``; where that says False, none."""
+def copies(plan, folder, results, change, real=None):
+    """Results of all jobs: the real one, changed by ``change(job, result)``; where that says False, none. ``real`` is
+    the plan whose first job was run, if it is another."""
     results.mkdir()
     for job in plan.jobs:
-        result = copy.deepcopy(read(plan, folder))
+        result = copy.deepcopy(read(real or plan, folder))
         result["job"] = {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed}
         result["definition"] = job.definition
         if change(job, result) is not False:
@@ -124,6 +125,13 @@ def test_the_published_page_is_what_its_files_give(name, tmp_path):
     published = Path(__file__).parents[2] / "docs/results"
     report_suite(read_plan(name), published / name, tmp_path / f"{name}.md")
     assert (tmp_path / f"{name}.md").read_text() == (published / f"{name}.md").read_text()
+    if name == "transfer_small":
+        mine, theirs = (
+            json.loads((folder / f"{name}.json").read_text(), parse_float=lambda number: f"{float(number):.6g}")
+            for folder in (tmp_path, published)
+        )
+        keys = ("what", "jobs", "suite", "systems", "seconds_of_jobs")
+        assert {key: mine[key] for key in keys} == {key: theirs[key] for key in keys}
 
 
 def test_the_page_of_atari_has_scores_beside_the_papers_and_counts_only_games_that_are_whole(first, tmp_path):
@@ -143,16 +151,60 @@ def test_the_page_of_atari_has_scores_beside_the_papers_and_counts_only_games_th
     assert "13 of 16 jobs are in" in page
     assert "| Breakout | 59.3 (59.3 to 59.3) | 30.5 (30.5 to 30.5) | 590 | 593 |" in page
     assert "| Pong | -18.5 (-20.0 to -17.0) | -20.0 | 20 | 20 |" in page
-    assert "over the 1 games that are there with all cores and all 4 seeds" in page
+    pong = [(score + 20.7) / (14.6 + 20.7) for score in (-18.5, -20.0)]
+    assert "| Breakout | 2.00 | 1.00 |\n| Pong | {:.2f} | {:.2f} |".format(*pong) in page
+    assert "Interquartile mean over what is there for all cores, 1 of 2 games (seeds: 0, 1, 2, 3), with" in page
     assert "| rims | 2.00 (2.00 to 2.00) |\n| lstm | 1.00 (1.00 to 1.00) |" in page
     assert "| rims | 1.00 (1.00 to 1.00) |" in page and "higher mean score in 2 of 2 games" in page
     for picture in ("tiny_curves.png", "tiny_rims_over_lstm.png"):
         assert imread(tmp_path / picture).std() > 0.03 and f"({picture})" in page
 
 
+def test_a_page_of_atari_with_missing_seeds_has_means_of_what_all_cores_have(first, tmp_path):
+    plan, folder = first("atari")
+    human = human_scores()
+
+    def change(job, result):
+        random, one = human[job.name_of_env]["random"], human[job.name_of_env]["human"]
+        result["evaluation"]["mean"] = random + {"rims": 0.5, "lstm": 0.25}[job.core] * (one - random)
+        return job.seed == 0 or (job.core == "rims" and job.seed == 1)
+
+    copies(plan, folder, tmp_path / "tiny", change)
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "| Breakout | 0.50 | 0.25 |\n| Pong | 0.50 | 0.25 |" in page
+    assert "for all cores, 2 of 2 games (seeds: 0), with" in page and "| rims | 0.50 |" in page
+    for job in plan.jobs:
+        if job.core == "rims" and job.seed == 0:
+            (tmp_path / f"tiny/{job.name}.json").unlink()
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "| Pong | 0.50 | 0.25 |" in page and "No game is there yet with the same seed for all cores" in page
+
+
+def test_the_papers_numbers_are_not_put_beside_rims_without_input_attention(first, tmp_path):
+    plan, folder = first("atari")
+    own = {"num_rims": 3, "num_active": 2, "rim_size": 4, "core_kwargs": {"input_attention": False}}
+    cores = {"rims": {**own, "core_kwargs": {}}, "blind": {"core": "rims", **own}, "lstm": {"rim_size": 4}}
+    other = make_plan("tiny", plan.suite.model_dump() | {"cores": cores}, "", "tiny.yml")
+    copies(other, folder, tmp_path / "tiny", lambda job, result: None, real=plan)
+    report_suite(other, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    with_attention, without = (page.index(f"## {core} over lstm") for core in ("rims", "blind"))
+    assert "its own numbers (5 active RIMs) are put" in page[with_attention:without]
+    assert "its own numbers" not in page[without:] and "no numbers of RIMs without input attention" in page[without:]
+    grey = [
+        np.isclose(imread(tmp_path / f"tiny_{core}_over_lstm.png")[..., :3], 211 / 255, atol=0.01).all(2).sum()
+        for core in cores
+        if core != "lstm"
+    ]
+    assert grey[0] > 10 * grey[1]
+    assert "our choice" in read_plan("atari_no_input_attention").suite.title  # which is the heading of its page
+
+
 def test_no_results_and_damaged_ones_are_one_sentence(first, tmp_path):
     plan, _ = first("atari")
-    with pytest.raises(UserError, match=r"has no result of tiny; run it first: rims-rl suite run tiny\.yml"):
+    with pytest.raises(UserError, match=r"has no result of tiny; run it first: rims-rl suite run /.*/tiny\.yml"):
         report_suite(plan, tmp_path, None)
     (tmp_path / f"{plan.jobs[0].name}.json").write_text("{")
     with pytest.raises(UserError, match=r"is damaged .* remove it to run the job again"):

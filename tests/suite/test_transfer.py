@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import pytest
-import yaml
 from gymnasium import spaces
 from matplotlib.image import imread
 from typer.testing import CliRunner
@@ -15,10 +14,12 @@ from typer.testing import CliRunner
 from rims_rl.agents.portable import load_policy
 from rims_rl.cli import app
 from rims_rl.errors import UserError
+from rims_rl.report import learning_curve
 from rims_rl.suite.check import check_transfers
 from rims_rl.suite.job import run_job
 from rims_rl.suite.local import run_suite
-from rims_rl.suite.plan import make_plan, transfer_cells
+from rims_rl.suite.page_transfer import Comparison, Group, _draw_curves, _draw_matrix
+from rims_rl.suite.plan import make_plan, read_plan, transfer_cells
 from rims_rl.suite.report import report_suite
 from rims_rl.suite.results import find_run
 from rims_rl.suite.transfer_scores import Run, curve_heights, mean_run, measure, measure_run
@@ -37,7 +38,7 @@ SUITE = {
 
 
 def plan_of(**changes):
-    return make_plan("tiny", SUITE | changes, "tiny.yml")
+    return make_plan("tiny", SUITE | changes, "tiny.yml", "tiny.yml")
 
 
 # Plans
@@ -133,14 +134,26 @@ def test_a_source_run_that_is_gone_is_one_sentence(tmp_path):
 
 
 def test_the_area_is_the_mean_height_of_the_curve():
-    curve = [{"steps": 250.0, "mean": 0.0}, {"steps": 750.0, "mean": 10.0}]
-    heights = curve_heights(curve, 1000)
+    curve = [{"steps": 250.0, "mean": 0.0}, {"steps": 750.0, "mean": 10.0}, {"steps": 1000.0, "mean": 10.0}]
+    heights = curve_heights(curve)
     assert len(heights) == 100 and heights[:25].max() == 0 and heights[75:].min() == 10
     assert heights.mean() == pytest.approx(5)
     result = {"curve": curve, "evaluation": {"mean": 12.0}}
-    assert measure_run(result, 1000) == Run(pytest.approx(5), 0.0, 12.0)
-    assert measure_run({"curve": []}, 1000) is None
+    assert measure_run(result) == Run(pytest.approx(5), 0.0, 12.0)
+    assert measure_run({"curve": []}) is None
     assert mean_run([Run(1, 2, 3), Run(3, 4, 7)]) == Run(2, 3, 5)
+
+
+def test_steps_of_episodes_that_did_not_end_do_not_count_as_the_last_score(tmp_path):
+    """Both runs score 1, 2, 3 and 4; of the second one's 100 steps, 60 are of episodes that were cut off."""
+    areas = []
+    for length in (25, 10):
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        rows = [f"{score},{length},0" for score in (1, 2, 3, 4)]
+        (folder / "0.monitor.csv").write_text("\n".join(["#{}", "r,l,t", *rows]) + "\n")
+        areas.append(curve_heights(learning_curve(folder)).mean())
+    assert areas[1] == pytest.approx(areas[0])
 
 
 def test_the_transfer_score_is_relative_to_scratch_above_random():
@@ -171,7 +184,7 @@ def fill(plan, results, area):
     for job in plan.jobs:
         curve = [] if area(job) is None else [{"steps": 64.0, "mean": area(job), "episodes": 1}]
         result = {
-            "curve": curve, "evaluation": {"mean": 1.0}, "random": {"mean": 10.0}, "resumed_from": [],
+            "steps": 64, "curve": curve, "evaluation": {"mean": 1.0}, "random": {"mean": 10.0}, "resumed_from": [],
             "date": "2026-01-01", "seconds": {"training": 1, "evaluation": 1}, "rims_rl": "", "commit": "", "torch": "",
             "numpy": "", "machine": {"cpu": "", "cores": 1},
         }  # fmt: skip
@@ -201,6 +214,8 @@ def test_the_page_counts_verdicts_and_the_matrix_is_a_picture_and_json(tmp_path)
     assert scores["progressive", "Pong+Breakout", "Boxing"] == pytest.approx(-4 / 11)
     assert [system["counts"]["positive"] for system in data["systems"]] == [1, 1, 0]
     assert data["jobs"] == {"planned": len(plan.jobs), "in": len(plan.jobs)}
+    assert "? is no score, because from scratch is no better than random play; an empty cell has no runs yet" in page
+    assert {system["steps_per_second"] for system in data["systems"]} == {64}
     for name in ("tiny_matrix.png", "tiny_curves.png"):
         assert imread(tmp_path / name).std() > 0.03 and f"({name})" in page
 
@@ -216,6 +231,35 @@ def test_a_partial_page_says_so_and_leaves_out_what_is_not_there(tmp_path):
     assert "This page is partial: 32 of 36 jobs are in" in page and "| rims, ppo |" not in page
     assert "| lstm, ppo | 0 of 1 (0) | 1 | 0 | 0 | 3 positive |" in page
     assert [(c["source"], c["target"]) for c in data["systems"][0]["matrix"]] == [("Breakout", "Boxing")]
+
+
+@pytest.mark.parametrize("missing", ["targets", "episodes"])
+def test_a_page_with_nothing_to_compare_says_so(missing, tmp_path):
+    plan = plan_of()
+    fill(plan, tmp_path / "tiny", lambda job: None if missing == "episodes" else 20.0)
+    if missing == "targets":
+        for job in plan.jobs:
+            if job.name_of_env in plan.suite.envs:
+                (tmp_path / f"tiny/{job.name}.json").unlink()
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "There is nothing to compare yet: no target has been learned both from scratch and with" in page
+    assert "| system |" not in page and ".png" not in page
+
+
+def test_systems_have_names_of_their_own_and_panels_are_wrapped(tmp_path):
+    algos = {"ppo": SUITE["algos"]["ppo"], "a2c": {"n_envs": 2, "rim_size": 4}}
+    envs = ["Boxing", "Asterix", "Alien", "Hero", "Krull"]
+    plan = plan_of(envs=envs, algos=algos, cores={"lstm": {}}, transfer={"sources": ["Pong"]})
+    cells = {("Pong", env): measure([Run(4, 4, 4)], [Run(1, 1, 1)], random=2) for env in envs}
+    both = {Group(algo, "lstm"): Comparison(["Pong"], envs, cells) for algo in algos}
+    axes = _draw_matrix(both).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lstm, ppo: Pong", "lstm, a2c: Pong"]
+    assert {text.get_text() for text in axes.texts} == {"?"}
+    figure = _draw_curves(plan, {})
+    assert [axes.get_title() for axes in figure.axes if axes.axison][4:6] == ["Krull, lstm, ppo", "Boxing, lstm, a2c"]
+    assert len(figure.axes) == 2 * 2 * 4 and len({axes.get_position().x0 for axes in figure.axes}) == 4
+    assert figure.get_supxlabel() == "steps on the target" and figure.get_supylabel() == "score of an episode"
 
 
 # The real thing
@@ -317,16 +361,50 @@ def test_a_source_that_fails_takes_its_targets_with_it(tmp_path, capsys):
     assert "2 of 2 jobs failed" in text
 
 
-def test_the_command_writes_a_suite_that_other_commands_read(tmp_path):
+CARTPOLE = "transfer --sources CartPole-v1 --targets CartPole-v1 --seeds 1 --steps 64 --episodes 2 --set n_envs=2"
+CARTPOLE += " --set n_steps=32 --set batch_size=32 --set rim_size=4 --set normalize=false --set critic=shared"
+
+
+def test_the_command_writes_a_suite_that_other_commands_read_and_a_page_also_when_jobs_fail(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(
+        "import sys\nfrom rims_rl.core.baselines import LSTM\n\ndef core(*sizes, **options):\n"
+        "    if 'job' in sys.argv:\n        raise ValueError('not in a job')\n    return LSTM(*sizes, **options)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(more):
+        return CliRunner().invoke(app, f"{CARTPOLE} {more}".split())
+
+    done = invoke("--core lstm,failing.core")
+    assert done.exit_code == 1 and "2 of 4 jobs failed" in done.output, done.output
+    page = (tmp_path / "results/transfer.md").read_text()
+    assert "`rims-rl suite run logs/suites/transfer.yml` goes on with the others" in page and "| lstm, ppo |" in page
+    plan = read_plan("logs/suites/transfer.yml")
+    assert (plan.suite.envs, plan.suite.transfer.sources) == (["CartPole-v1"], ["CartPole-v1"])
+    assert plan.jobs[0].definition["config"]["rim_size"] == 4
+    done = invoke("--core lstm")
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("logs/suites/transfer.yml is another experiment; choose another --name")
+
+
+def test_a_dry_run_of_the_command_checks_first_and_leaves_nothing(tmp_path):
     words = "transfer --sources Pong --targets Boxing --core progressive --seeds 2 --steps 64 --dry-run"
     words += f" --set n_envs=2 --set n_steps=32 --set rim_size=4 --set policy_kwargs.net_arch=[8] --logdir {tmp_path}"
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 0, done.output
-    data = yaml.safe_load((tmp_path / "suites/transfer.yml").read_text())
-    plan = make_plan("transfer", data, "")
-    assert (plan.suite.envs, plan.suite.transfer.sources) == (["Boxing"], ["Pong"])
-    assert plan.jobs[0].definition["config"]["policy_kwargs"] == {"net_arch": [8]}
     assert "to do" in done.output and "0 of 6 jobs are finished" in done.output
+    assert not list(tmp_path.iterdir())
+    for more, sentence in (
+        ("--core lstm --carry heads=finetune", "transfer: lstm cannot be carried to Boxing: the agent of Pong does"),
+        ("--jobs 4097", "4097 jobs of 1 threads are more than the"),
+    ):
+        done = CliRunner().invoke(app, f"{words} {more}".split())
+        assert isinstance(done.exception, UserError) and str(done.exception).startswith(sentence)
+
+
+def test_a_mistake_in_the_command_is_one_sentence_and_leaves_nothing(tmp_path):
     for flags, sentence in (
         ("--sources Pong,Pong --targets Boxing", "--sources must be different names with commas between them"),
         (
@@ -334,8 +412,10 @@ def test_the_command_writes_a_suite_that_other_commands_read(tmp_path):
             "rims-rl transfer: there is no environment called 'Boxin'; did you mean Box",
         ),
         ("--sources Pong --targets Boxing --name a/b", "--name must be letters, digits, dots"),
+        ("--sources Pong --targets Boxing --name smoke", "--name smoke is a suite that comes with rims-rl; choose"),
         ("--sources Pong --targets Boxing --engine slurm", "--engine must be local or ray, got 'slurm'"),
         ("--sources Pong --targets Boxing --gpus 1", "--ray-address and --gpus are for --engine ray"),
     ):
         done = CliRunner().invoke(app, ["transfer", *flags.split(), "--logdir", str(tmp_path / "none")])
         assert isinstance(done.exception, UserError) and sentence in str(done.exception)
+    assert not (tmp_path / "none").exists()
