@@ -240,20 +240,25 @@ static void lstm_cell(real *gates, const real *c, real *c_new, real *told, long 
     for (long j = 0; j < H; j++) told[j] = o[j] * (2 * sigmoid(2 * c_new[j]) - 1);
 }
 
-/* What RIMs hear of each other. */
+/* What active RIMs hear of all of them. Rows of p of the others are of no use. */
 static void listen(const layer *l, long t, long b) {
     const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
     real *p = row(&l->p, t, 0, b), *weights[K], *heard[K];
+    fill(p, 0, l->m * K * K);
     for (long head = 0; head < l->m; head++)
-        for (long k = 0; k < K; k++)
-            for (long j = 0; j < K; j++)
-                p[(head * K + k) * K + j] =
-                    scale * dot(row(&l->qkv, t, k, b) + head * size, row(&l->qkv, t, j, b) + head * size + e, e);
+        for (long k = 0; k < K; k++) {
+            const real *query = row(&l->qkv, t, k, b) + head * size, *keys = row(&l->qkv, t, 0, b) + head * size + e;
+            for (long j = 0; j < K && is_active(l, t, k, b); j++)
+                p[(head * K + k) * K + j] = scale * dot(query, keys + j * l->qkv.k, e);
+        }
     softmax(p, l->m * K, K);
     for (long head = 0; head < l->m; head++) {
-        for (long k = 0; k < K; k++) weights[k] = p + (head * K + k) * K, heard[k] = row(&l->heard, t, k, b) + head * v;
-        set_product(K, weights, K, row(&l->qkv, t, 0, b) + head * size + 2 * e, l->qkv.k, heard, v);
+        long count = 0;
+        for (long k = 0; k < K; k++)
+            if (is_active(l, t, k, b))
+                weights[count] = p + (head * K + k) * K, heard[count++] = row(&l->heard, t, k, b) + head * v;
+        set_product(count, weights, K, row(&l->qkv, t, 0, b) + head * size + 2 * e, l->qkv.k, heard, v);
     }
 }
 
@@ -323,13 +328,15 @@ static void listen_backward(const layer *l, long t, long b, const rows *d_heard)
         const real *p = row(&l->p, t, 0, b) + head * K * K, *qkv = row(&l->qkv, t, 0, b) + head * size;
         for (long k = 0; k < K; k++) {
             real sum = 0;
-            for (long j = 0; j < K; j++) {
+            fill(d_logits + k * K, 0, K);
+            for (long j = 0; j < K && is_active(l, t, k, b); j++) {
                 const real d_p = dot(row(d_heard, t, k, b) + head * v, qkv + j * l->qkv.k + 2 * e, v);
                 d_logits[k * K + j] = p[k * K + j] * d_p;
                 sum += d_logits[k * K + j];
             }
             for (long j = 0; j < K; j++) {
-                turned[j * K + k] = d_logits[k * K + j] = scale * (d_logits[k * K + j] - p[k * K + j] * sum);
+                d_logits[k * K + j] = scale * (d_logits[k * K + j] - p[k * K + j] * sum);
+                turned[j * K + k] = d_logits[k * K + j];
                 p_turned[j * K + k] = p[k * K + j];
             }
             d_of[k] = d_logits + k * K, turned_of[k] = turned + k * K, p_of[k] = p_turned + k * K;

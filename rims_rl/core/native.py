@@ -41,6 +41,7 @@ _TENSORS = {
     "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "ktb", "d_heard": "ktb", "d_qkv": "ktb", "d_query": "ktb",
     "d_keys": "tb", "d_values": "tb", "d_null": "ktb",
 }  # fmt: skip
+_LARGE = 300_000  # weights of a layer
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")
 
 
@@ -60,6 +61,8 @@ def usable(cell: RIMCell, values: Tensor) -> bool:
     """Whether there are loops in C for this layer; ``values`` (T, B, N, V) are what it reads."""
     rare = cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None
     large = cell.num_rims > 64 or values.shape[2] > 4096  # sizes of arrays on the stack
+    if len(values) == 1:  # it takes longer to turn large weights around than to multiply with them once
+        large = large or sum(weight.numel() for weight in cell.parameters()) > _LARGE
     fits = cell.cell == "lstm" and values.device.type == "cpu" and not rare and not large
     return fits and library(values.dtype) is not None
 
