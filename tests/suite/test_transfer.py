@@ -71,7 +71,7 @@ def test_sources_come_first_and_what_two_systems_share_is_planned_once():
     [
         ({"transfer": {"sources": ["Pongg"]}}, "tiny.yml: there is no environment called 'Pongg'; did you mean Pong"),
         ({"transfer": {"sources": []}}, "tiny.yml: transfer.sources must be a list of at least 1 item, got []"),
-        ({"transfer": {"source": ["Pong"]}}, "tiny.yml: the key transfer.sources is missing"),
+        ({"transfer": {"source": ["Pong"]}}, "tiny.yml: there is no key 'transfer.source'; did you mean sources?"),
         (
             {"transfer": {"sources": ["Pong"], "cary": ""}},
             "tiny.yml: there is no key 'transfer.cary'; did you mean carry?",
