@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from rich.console import Console
 
-from rims_rl.supervised.job import Job, run_job
+from rims_rl.supervised.job import Job, diverged, read_result, run_job
 from rims_rl.supervised.page import write_page
 from rims_rl.supervised.task import load
 from rims_rl.supervised.tasks import find_task
@@ -34,3 +35,8 @@ def supervise(
     for job in jobs:
         run_job(job, logdir, results, data_dir, workers)
     write_page(task, results)
+    bad = [job.name for job in jobs if diverged(read_result(job.result(results))["curve"])]
+    if bad:
+        Console(highlight=False, soft_wrap=True).print(
+            f"{len(bad)} of {len(jobs)} trainings diverged, which the page counts as failures: {', '.join(bad)}"
+        )

@@ -31,6 +31,7 @@ class SequentialMnist(Task):
     name: ClassVar[str] = "sequential_mnist"
     title: ClassVar[str] = "Sequential MNIST: digits pixel by pixel, at other resolutions"
     config_class: ClassVar[type[TaskConfig]] = SequentialMnistConfig
+    bounded: ClassVar[tuple[str, ...]] = ("accuracy",)
     config: SequentialMnistConfig
 
     def network(self) -> nn.Module:

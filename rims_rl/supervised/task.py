@@ -55,6 +55,7 @@ class Task(ABC):
     title: ClassVar[str]
     config_class: ClassVar[type[TaskConfig]] = TaskConfig
     workers: ClassVar[int] = 0  # processes that make data; 0 where that takes next to no time
+    bounded: ClassVar[tuple[str, ...]] = ()  # measures between 0 and 1; the others are losses
     config: Any
 
     def __init__(self, config: TaskConfig, data_dir: Path | None = None) -> None:

@@ -132,6 +132,6 @@ def test_masking_rims_one_by_one(folder):
     network = task.network().eval()
     with torch.no_grad():
         found, record = task.tests(network, 2), task.record(network)
-    assert list(found) == ["all RIMs", "without RIM 0", "without RIM 1", "without RIM 2"]
+    assert list(found) == ["whole", "without RIM 0", "without RIM 1", "without RIM 2"]
     assert len({each["cross entropy rolled out"] for each in found.values()}) == 4
     assert list(record["film"]) == ["truth", *found] and all(len(frame) == 32 * 32 for frame in record["film"]["truth"])
