@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from rims_rl.core import make_core
 from rims_rl.errors import UserError
 from rims_rl.zoo import Count, Fraction, Layer, NotNegative, Positive, parse_overrides, shipped_sections, validate
 
-FILE = "supervised.yml"
+FILE, ABLATIONS = "supervised.yml", "supervised_ablations.yml"
+EXAMPLES = "hidden_size=300 or core_kwargs.communication=false"
 Tests = dict[str, dict[str, float]]  # test -> measure -> value
 
 
@@ -127,5 +129,19 @@ def load(task: type[Task], overrides: Sequence[str] = ()) -> TaskConfig:
     """The settings of a task, with ``key=value`` as ``--set`` gives them."""
     layers: list[Layer] = [(f"{FILE}: {name}", shipped_sections(FILE)[name]) for name in ("default", task.name)]
     if overrides:
-        layers.append(("--set", parse_overrides(overrides)))
+        layers.append(("--set", parse_overrides(overrides, EXAMPLES)))
     return validate(task.config_class, layers)[0]
+
+
+def load_ablations(task: type[Task], overrides: Sequence[str] = ()) -> list[TaskConfig]:
+    """RIMs as they are, then those of the ablation table, of which each RIM has as many units."""
+    if task.name not in (tables := shipped_sections(ABLATIONS)):
+        raise UserError(f"{task.name} has no ablations; {' and '.join(tables)} have")
+    whole = load(task, overrides)
+    units = whole.hidden_size // whole.num_rims
+    configs = [whole]
+    for rims, active, options in tables[task.name]:
+        sizes = [f"num_rims={rims}", f"num_active={active}", f"hidden_size={rims * units}"]
+        given = [f"core_kwargs.{key}={json.dumps(value)}" for key, value in options.items()]
+        configs.append(load(task, [*overrides, *sizes, *given]))
+    return configs

@@ -157,11 +157,29 @@ def test_results_that_are_published_are_those_of_their_settings_still():
         ([], "which task is missing"),
         (["copying", "--page", "--results", "nowhere"], "nowhere/copying has no results; run some first"),
         (["copying", "--core", "lstn"], "did you mean 'lstm'?"),
+        (["copying", "--set", "hidden_size"], "must be key=value, such as hidden_size=300 or core_kwargs.comm"),
+        (["copying", "--results", __file__], "test_run.py/copying cannot be written: Not a directory"),
+        (["copying", "--logdir", __file__], "test_run.py/supervised/copying cannot be written: Not a directory"),
+        (["copying", "--ablations", "--core", "lstm"], "--ablations are of RIMs, got --core lstm too"),
+        (["adding", "--ablations"], "adding has no ablations; copying and bouncing_balls have"),
     ],
 )
-def test_mistakes_get_one_sentence(arguments, words, monkeypatch, capsys):
+def test_mistakes_get_one_sentence(arguments, words, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
     code, said = command(monkeypatch, capsys, *arguments)
     assert code == 2 and words in said.err
+
+
+def test_ablations_are_trained_with_rims_of_one_width(tmp_path, monkeypatch, capsys):
+    places = ("--threads", 1, "--results", tmp_path, "--logdir", tmp_path)
+    once = ("--set", "iterations=1", "--set", "test_sequences=4", "--set", "core_kwargs={}")
+    code, _ = command(monkeypatch, capsys, "copying", *SETS, *once, "--ablations", *places)
+    assert code == 0
+    done = [json.loads(path.read_text())["definition"]["config"] for path in (tmp_path / "copying").glob("*.json")]
+    found = {(c["num_rims"], c["num_active"], *c["core_kwargs"]) for c in done}
+    assert {(6, 4), (6, 2), (9, 4), (6, 4, "communication"), (6, 6, "input_attention")} < found
+    assert {config["hidden_size"] / config["num_rims"] for config in done} == {2}
+    assert "## Ablations" in (tmp_path / "copying.md").read_text()
 
 
 def test_tasks_are_listed(monkeypatch, capsys):
