@@ -50,6 +50,7 @@ class Crops(Task):
 
     def network(self) -> nn.Module:
         config = self.config
+        clips(max(config.balls, *config.test_balls), config.batch_size, 1, np.random.default_rng(0))  # or no room
         takes_sets = getattr(_factory(config.core), "takes_sets", False)
         core = self.core(config.element_size * (1 if takes_sets else config.crops))
         return CropNetwork(core, takes_sets, config.crop_side, config.element_size)

@@ -44,7 +44,8 @@ class MovingMnist(Task):
     def network(self) -> nn.Module:
         if self.config.fed >= self.config.frames - 1:
             raise UserError(f"fed must be less than frames - 1 = {self.config.frames - 1}, got {self.config.fed}")
-        mnist("t10k", self.data_dir)  # says at once when the files are missing
+        for part in ("train", "t10k"):
+            mnist(part, self.data_dir)  # says at once when files are missing
         return VideoNetwork(self.core(FEATURES))
 
     def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
