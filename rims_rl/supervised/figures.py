@@ -26,7 +26,9 @@ def figures(task: type[Task], groups: dict[str, Group]) -> dict[str, Figure]:
         recorded = {label: record for label, group in groups.items() if key in (record := shown(group))}
         if recorded:
             drawn[name] = function(recorded)
-    return drawn
+    watched = {label: group[0]["on_the_way"] for label, group in groups.items() if group[0]["on_the_way"]}
+    watched = {label: points for label, points in watched.items() if "correlation" in points[0]}
+    return drawn | ({"correlation": _correlation(watched)} if watched else {})
 
 
 def shown(group: Group) -> dict[str, Any]:
@@ -59,6 +61,8 @@ CAPTIONS = {
     "sees its own frames.",
     "film": "Frames of one clip, in the first seed that did not diverge; a blue frame is one before which the network "
     "saw its own.",
+    "correlation": "Correlation of each RIM's activity with how much of the balls is in its strip, over training, in "
+    "the first seed.",
 }
 
 
@@ -133,6 +137,17 @@ def _activation(recorded: dict[str, dict[str, Any]]) -> Figure:
         axes.set_xticks(np.arange(active.shape[1]) + 0.5, [str(x or "·") for x in record["input"]], fontsize=5)
         axes.invert_yaxis()
         axes.tick_params(length=0)
+    return figure
+
+
+def _correlation(watched: dict[str, list[dict[str, Any]]]) -> Figure:
+    figure = Figure(figsize=(3.6 * len(watched), 3.4), layout="constrained")
+    for axes, (label, points) in zip(figure.subplots(1, len(watched), squeeze=False)[0], watched.items(), strict=True):
+        lines = axes.plot([point["iteration"] for point in points], [point["correlation"] for point in points], lw=1)
+        axes.legend(lines, [f"RIM {k}" for k in range(len(lines))], fontsize=6)
+        axes.set_title(label, fontsize=8, wrap=True)
+        axes.set_xlabel("iterations", fontsize=8)
+        axes.tick_params(labelsize=7)
     return figure
 
 

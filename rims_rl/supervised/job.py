@@ -175,7 +175,9 @@ class Training:
                 self.schedule.step(self.curve[-1][1])
         if self.done % config.test_every == 0:
             sequences = min(TESTED_ON_THE_WAY, config.test_sequences)
-            self.on_the_way.append({"iteration": self.done, "tests": self._test(sequences)})
+            tests = self._test(sequences)
+            with torch.no_grad():
+                self.on_the_way.append({"iteration": self.done, "tests": tests, **self.task.watch(self.network)})
 
     @torch.no_grad()
     def _test(self, sequences: int) -> dict[str, dict[str, float]]:

@@ -14,13 +14,12 @@ from rims_rl.core import RIM
 from rims_rl.errors import UserError
 from rims_rl.supervised.mnist import mnist
 from rims_rl.supervised.task import TESTING, TRAINING, Task, TaskConfig, Tests
-from rims_rl.supervised.video import FEATURES, SIDE, VideoNetwork, frame_losses, roll_out
+from rims_rl.supervised.video import FEATURES, SIDE, VideoNetwork, film, frame_losses, roll_out
 from rims_rl.zoo import Count
 
 DIGIT = 28
 ROOM = SIDE - DIGIT  # how far a digit's corner may be
 FASTEST = 4  # pixels per frame
-DRAWN_EVERY = 4  # frames of the pictures
 
 
 class MovingMnistConfig(TaskConfig):
@@ -71,7 +70,7 @@ class MovingMnist(Task):
             with _without(network, dropped):
                 logits = roll_out(network, frames, self.config.fed)
             rows[_name(dropped)] = torch.sigmoid(logits)
-        return {"fed": self.config.fed, "every": DRAWN_EVERY, "film": {name: _hex(row) for name, row in rows.items()}}
+        return {"fed": self.config.fed, **film(rows)}
 
     def _measures(self, network: nn.Module, sequences: int, dropped: int | None) -> dict[str, float]:
         random, fed, size = np.random.default_rng((TESTING, 0)), self.config.fed, self.config.batch_size
@@ -127,9 +126,3 @@ def _name(dropped: int | None) -> str:
 def _without(network: nn.Module, dropped: int | None) -> Any:
     core: Any = network.core
     return nullcontext() if dropped is None else core.drop(dropped)
-
-
-def _hex(frames: Tensor) -> list[str]:
-    """Every few frames at half the side, 16 shades, as text of one letter for each pixel."""
-    small = nn.functional.avg_pool2d(frames[::DRAWN_EVERY, :1], 2).flatten(1)
-    return ["".join(f"{round(15 * pixel):x}" for pixel in frame) for frame in small.tolist()]

@@ -15,12 +15,13 @@ from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.statistics import mean_difference, summary
 from rims_rl.suite.tables import table
-from rims_rl.supervised.figures import CAPTIONS, Group, figures, highest, value
+from rims_rl.supervised.figures import CAPTIONS, Group, figures, highest, shown, value
 from rims_rl.supervised.job import DIVERGED, diverged, read_result
 from rims_rl.supervised.task import Task, load
 from rims_rl.zoo import shipped_sections
 
 PAPER = "supervised_paper.yml"
+ROLLED_OUT = (4, 5)
 SIZES = ("core", "num_rims", "num_active", "hidden_size")  # the label says these in words
 
 
@@ -32,7 +33,7 @@ def write_page(task: type[Task], results: Path) -> None:
     out = results / f"{task.name}.md"
     sections = [_heading(task, groups), _settings(groups)]
     for number, family in enumerate(_families(groups)):
-        sections += [*_tables(task, family), *_differences(task, family), *_ablations(task, family)]
+        sections += [*_tables(task, family), *_frames(family), *_differences(task, family), *_ablations(task, family)]
         sections += _pictures(task, family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
@@ -189,11 +190,14 @@ def _cell(task: type[Task], group: Group, test: str, measure: str, top: float) -
     if test not in group[0]["tests"]:
         return "–"
     values = np.array([value(result, test, measure) for result in group])
-    if measure in task.bounded:
-        middle, seeds = _mean(values), [f"{each:.3f}" for each in values]
-    else:
-        middle, seeds = _loss(float(np.median(values)), top), [_loss(float(each), top) for each in values]
-    return middle if len(values) == 1 else f"{middle}<br>{', '.join(seeds)}"
+    if measure not in task.bounded:
+        return _median(values, top)
+    return _mean(values) + ("" if len(values) == 1 else f"<br>{', '.join(f'{each:.3f}' for each in values)}")
+
+
+def _median(values: np.ndarray, top: float) -> str:
+    seeds = [_loss(float(each), top) for each in values]
+    return seeds[0] if len(seeds) == 1 else f"{_loss(float(np.median(values)), top)}<br>{', '.join(seeds)}"
 
 
 def _mean(values: np.ndarray) -> str:
@@ -202,6 +206,33 @@ def _mean(values: np.ndarray) -> str:
     found = summary(values)
     low, high = found["mean_95"]
     return f"{found['mean']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _frames(groups: dict[str, Group]) -> list[str]:
+    """Cross entropy of the rolled-out frames that the paper's appendix D.7 looks at."""
+    groups = {label: group for label, group in groups.items() if "per_frame" in shown(group)}
+    if not groups:
+        return []
+    tests = list(next(iter(map(shown, groups.values())))["per_frame"])
+    rows = []
+    for label, group in groups.items():
+        cells = []
+        for test, number in itertools.product(tests, ROLLED_OUT):
+            losses = np.array([_frame(result["record"], test, number) for result in group])
+            cells.append(_median(losses, highest(groups.values())))
+        rows.append([label, *cells])
+    head = [f"{test}, {number}th" for test, number in itertools.product(tests, ROLLED_OUT)]
+    return [
+        "## The 4th and 5th frame rolled out\n\nCross entropy, as in appendix D.7; median over seeds, then every seed."
+        "\n\n" + table(["setting", *head], rows)
+    ]
+
+
+def _frame(record: dict[str, Any], test: str, number: int) -> float:
+    """Of the frame with this number after the true ones; a seed that diverged has recorded none."""
+    losses = record["per_frame"][test] if "per_frame" in record else []
+    index = record.get("fed", 0) + number - 1
+    return losses[index] if index < len(losses) else math.inf
 
 
 def _not_run(rows: list[PaperRow]) -> str:

@@ -89,6 +89,10 @@ class Task(ABC):
         """Plain data for the pictures of the page."""
         return {}
 
+    def watch(self, network: nn.Module) -> dict[str, Any]:
+        """Plain data to keep beside each test on the way."""
+        return {}
+
     def core(self, input_size: int) -> nn.Module:
         config = self.config
         try:

@@ -156,6 +156,15 @@ def test_films_have_their_settings_and_frame_numbers(tmp_path, write):
     assert [axes.get_title() for axes in drawn["per_frame"].axes] == ["four"] and drawn["per_frame"].legends
 
 
+def test_frames_of_appendix_d7_have_a_table(tmp_path, write):
+    for seed in range(3):
+        record = {"fed": 2, "per_frame": {"four": [9.0, 9.0, 1.0, 2.0, 3.0, 4.0 + seed, 5.0]}}
+        write(BouncingBalls, seed, [], {"four": {"of all rolled out": 1.0}}, record=record)
+    table = page(BouncingBalls, tmp_path).split("## The 4th and 5th frame rolled out")[1].split("![")[0]
+    assert rows(table)["setting"] == ["four, 4th", "four, 5th"]
+    assert rows(table)["rims 6/4, 600 units"] == ["5.000<br>4.000, 5.000, 6.000", "5.000<br>5.000, 5.000, 5.000"]
+
+
 def test_a_damaged_result_is_named(tmp_path, write):
     write(Copying, 0, [], {})
     (path,) = (tmp_path / "copying").iterdir()
