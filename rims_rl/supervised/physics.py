@@ -126,8 +126,9 @@ def draw(positions: Array, radius: Array, side: int) -> Array:
     """Pictures (frames, S, side, side) of bool: True where the centre of a pixel is inside a ball."""
     centres = ((np.arange(side) + 0.5) * (BOX / side)).astype(np.float32)
     pictures = np.zeros((*positions.shape[:2], side, side), bool)
-    for ball in range(radius.shape[1]):
-        where = positions[:, :, ball].astype(np.float32)
-        x2, y2 = ((centres - where[..., axis, None]) ** 2 for axis in (0, 1))  # (frames, S, side)
-        pictures |= y2[..., :, None] + x2[..., None, :] < (radius[:, ball] ** 2).astype(np.float32)[:, None, None]
+    squared = (radius**2).astype(np.float32)
+    for picture, position in zip(pictures, positions.astype(np.float32), strict=True):  # one frame stays in the cache
+        for ball in range(radius.shape[1]):
+            x2, y2 = ((centres - position[:, ball, axis, None]) ** 2 for axis in (0, 1))  # (S, side)
+            picture |= y2[:, :, None] + x2[:, None, :] < squared[:, ball, None, None]
     return pictures
