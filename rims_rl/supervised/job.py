@@ -85,7 +85,7 @@ def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, worker
         training = Training(job, folder, job.task(job.config, data_dir))
         training.run(job.task.workers if workers is None else workers)
         with replacing(folder / "network.safetensors") as temporary:
-            save_file(training.network.state_dict(), temporary)
+            save_file({name: t.contiguous() for name, t in training.network.state_dict().items()}, temporary)
         write_json(result, training.result())
         training.checkpoint.unlink(missing_ok=True)
 

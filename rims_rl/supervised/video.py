@@ -26,6 +26,7 @@ class VideoNetwork(nn.Module):
             nn.Linear(FEATURES, 64 * 8 * 8), nn.ELU(), nn.LayerNorm(64 * 8 * 8), nn.Unflatten(1, (64, 8, 8)),
             *_grow(64, 32), nn.ELU(), nn.GroupNorm(1, 32), *_grow(32, 16), nn.ELU(), nn.GroupNorm(1, 16), *_grow(16, 1),
         )  # fmt: skip
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster on CPUs
 
     def forward(self, frames: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         steps, batch = frames.shape[:2]
