@@ -409,6 +409,7 @@ def _supervised(
         list[str] | None, typer.Option(help="As for train, or transformer; may be given several times. Default: rims.")
     ] = None,
     set_: Set = None,
+    ablations: Annotated[bool, typer.Option("--ablations", help="Train RIMs of the task's ablation table.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Train with seeds 0, 1, ... up to so many.")] = 1,
     threads: Threads = CORES,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes that make data. Default: the task's.")] = None,
@@ -440,7 +441,7 @@ def _supervised(
         return
     from rims_rl.supervised.run import supervise
 
-    supervise(task, core or [], set_ or [], seeds, threads, workers, results, logdir, data_dir)
+    supervise(task, core or [], set_ or [], ablations, seeds, threads, workers, results, logdir, data_dir)
 
 
 @zoo.callback(invoke_without_command=True)

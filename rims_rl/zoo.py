@@ -291,14 +291,16 @@ def _applying(sections: dict[str, Any], resolved: Resolved) -> list[str]:
     return [name for name in shared if name and name in sections] + own
 
 
-def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+def parse_overrides(
+    overrides: Iterable[str], examples: str = "n_steps=64 or policy_kwargs.net_arch=[64]"
+) -> dict[str, Any]:
     """What ``--set`` gives, as a layer."""
     layer = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         key = key.strip()
         if not equals or not all(key.split(".")):
-            raise UserError(f"--set {override!r} must be key=value, such as n_steps=64 or policy_kwargs.net_arch=[64]")
+            raise UserError(f"--set {override!r} must be key=value, such as {examples}")
         layer[key] = _read_yaml(value, f"--set {override!r}")
     return layer
 

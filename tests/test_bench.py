@@ -57,7 +57,11 @@ def test_bench_export(monkeypatch, capsys, tmp_path):
 def test_bench_supervised(monkeypatch, capsys, tmp_path):
     result = bench(monkeypatch, capsys, tmp_path / "supervised.json", "supervised")
     (case,) = result["cases"]
-    assert {"rims", "lstm", "transformer"} < set(case["sequences_per_second"]) and case["data_share"]["lstm"] > 0
+    assert {"rims", "rims, zoo settings", "lstm", "transformer"} < set(case["sequences_per_second"])
+    data, speed = result["targets"]
+    assert data["reached"] == max(case["data_share"].values()) > 0
+    alone = case["core_forward_backward_ms"]
+    assert speed["reached"] == alone["lstm"] / alone["rims"] and speed["target"] == 0.8  # as in bench core
 
 
 def test_bench_trace(monkeypatch, capsys, tmp_path):

@@ -3,11 +3,13 @@
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TINY_PPO = ("--total-steps", "512", "--num-envs", "4", "--num-steps", "64", "--epochs", "1")
@@ -60,6 +62,9 @@ def test_the_distractors_of_an_atari_game_are_drawn(tmp_path):
     assert (tmp_path / "distractors.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_clips_of_bouncing_balls_are_drawn(tmp_path):
-    run("bouncing_clips.py", "--out", tmp_path / "clips.png", cwd=tmp_path)
-    assert (tmp_path / "clips.png").read_bytes().startswith(b"\x89PNG")
+def test_what_supervised_tasks_show_is_drawn(tmp_path):
+    run("supervised_pictures.py", "--out", tmp_path, cwd=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"bouncing_clips.png", "adding_stream.png"}
+    functions = runpy.run_path(str(EXAMPLES / "supervised_pictures.py"))  # MNIST itself need not be here
+    images = torch.randint(256, (2, 28, 28), dtype=torch.uint8)
+    assert len(functions["sides"](images[:1]).axes) == 4 and len(functions["moving"](images.numpy()).axes) == 11

@@ -19,6 +19,8 @@ from rims_rl.supervised.copying import Copying
 from rims_rl.supervised.task import load
 
 CORES = ("rims", "lstm", "gru", "rmc", "ntm", "dnc", "entnet", "transformer")
+ZOO = "rims, zoo settings"  # with dropout, so without the fast backward
+NAMES = ("rims", ZOO, *CORES[1:])
 SPANS, BATCH, HIDDEN = (50, 200), 64, 600
 DATA = "data"
 
@@ -30,26 +32,27 @@ def bench_supervised(threads: int, repeats: int, quick: bool, out: Path) -> None
         cases = [_case(span, batch, hidden, repeats) for span in track((5,) if quick else SPANS, "training steps")]
     result = {
         "what": f"Median milliseconds of one training step (data, forward, backward, Adam) on copying, batch {batch}, "
-        f"{hidden} units, no dropout, cores taking turns in one process; `{DATA}`: of making the batch alone. "
-        "core_forward_backward_ms: the same core and sequence alone, as in bench core.",
+        f"{hidden} units, no dropout but for `{ZOO}`, cores taking turns in one process; `{DATA}`: of making the batch "
+        "alone. core_forward_backward_ms: the same core and sequence alone, as in bench core.",
         "threads": threads,
         "repeats": repeats,
         "cases": cases,
+        "targets": (targets := _targets(cases)),
         **provenance(started),
     }
     write_json(out, result)
     _print(cases)
+    for target in targets:
+        print(f"{target['what']}: {target['reached']:.3g} ({target['must be']} {target['target']})")
     print(f"written to {out}")
 
 
 def _case(span: int, batch: int, hidden: int, repeats: int) -> dict[str, Any]:
-    tasks = {
-        core: Copying(load(Copying, [f"core={core}", f"span={span}", f"batch_size={batch}", f"hidden_size={hidden}",
-                                     "core_kwargs={}"]))
-        for core in CORES
-    }  # fmt: skip
-    networks = {core: task.network() for core, task in tasks.items()}
-    steps = {core: _step(tasks[core], networks[core]) for core in CORES}
+    sizes = [f"span={span}", f"batch_size={batch}", f"hidden_size={hidden}"]
+    tasks = {core: Copying(load(Copying, [f"core={core}", *sizes, "core_kwargs={}"])) for core in CORES}
+    tasks[ZOO] = Copying(load(Copying, sizes))
+    networks = {name: tasks[name].network() for name in NAMES}
+    steps = {name: _step(tasks[name], networks[name]) for name in NAMES}
     ms = medians({**steps, DATA: lambda: tasks["rims"].batch(0, 0)}, repeats)
     x = torch.randn(span + 21, batch, tasks["rims"].config.embedding_size)
     alone = medians({core: _alone(networks[core].core, x) for core in ("rims", "lstm")}, repeats)
@@ -59,8 +62,8 @@ def _case(span: int, batch: int, hidden: int, repeats: int) -> dict[str, Any]:
         "hidden_size": hidden,
         "ms": ms,
         "core_forward_backward_ms": alone,
-        "sequences_per_second": {core: 1000 * batch / ms[core] for core in CORES},
-        "data_share": {core: ms[DATA] / ms[core] for core in CORES},
+        "sequences_per_second": {name: 1000 * batch / ms[name] for name in NAMES},
+        "data_share": {name: ms[DATA] / ms[name] for name in NAMES},
     }
 
 
@@ -83,12 +86,22 @@ def _alone(core: Any, x: torch.Tensor) -> Callable[[], None]:
     return run
 
 
+def _targets(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What has to be reached, and what was: RIMs as in bench core with as many sequences."""
+    targets: list[tuple[str, str, float, float]] = []
+    for case in cases:
+        span, ms = f"span {case['span']}", case["core_forward_backward_ms"]
+        targets.append((f"{span}: share of data in a step, at most", "below", 0.05, max(case["data_share"].values())))
+        targets.append((f"{span}: speed of rims relative to lstm", "at least", 0.8, ms["lstm"] / ms["rims"]))
+    return [dict(zip(("what", "must be", "target", "reached"), target, strict=True)) for target in targets]
+
+
 def _print(cases: list[dict[str, Any]]) -> None:
     table = Table(
         "core", *(f"span {case['span']}" for case in cases), title="Sequences per second, training on copying"
     )
-    for core in CORES:
-        table.add_row(core, *(f"{case['sequences_per_second'][core]:.1f}" for case in cases))
+    for name in NAMES:
+        table.add_row(name, *(f"{case['sequences_per_second'][name]:.1f}" for case in cases))
     share = (f"{max(case['data_share'].values()):.2%}" for case in cases)
     table.add_row("data, at most", *share, style="dim")
     Console().print(table)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rims_rl.errors import UserError
 from rims_rl.supervised.physics import Balls, draw, draw_velocities, place, simulate
 from rims_rl.supervised.task import TESTING, TRAINING, Task, TaskConfig, Tests
-from rims_rl.supervised.video import FEATURES, SIDE, StripEncoder, VideoNetwork, frame_losses, roll_out
+from rims_rl.supervised.video import FEATURES, SIDE, StripEncoder, VideoNetwork, film, frame_losses, roll_out
 from rims_rl.zoo import Count
 
 CURTAIN = 28  # side of the square that hides, in pixels
@@ -86,12 +86,20 @@ class BouncingBalls(Task):
         return found
 
     def record(self, network: nn.Module) -> dict[str, Any]:
-        """Cross entropy frame by frame."""
+        """Cross entropy frame by frame, and predicted frames of one clip of each kind below the true ones."""
         per_frame = {
             kind: self._losses(network, kind, self._recorded).mean(1).tolist() for kind in self.config.test_balls
         }
-        found = {"per_frame": per_frame, "fed": self.config.fed}
+        rows: dict[str, Tensor] = {}
+        for kind in self.config.test_balls:
+            frames = clips(kind, 1, self.config.frames, np.random.default_rng((TESTING, list(KINDS).index(kind))))
+            rows[kind] = frames[1:]
+            rows[f"{kind}, predicted"] = torch.sigmoid(roll_out(network, frames, self.config.fed))
+        found = {"per_frame": per_frame, "fed": self.config.fed, **film(rows)}
         return found | self._record_strips(network) if self.config.strips else found
+
+    def watch(self, network: nn.Module) -> dict[str, Any]:
+        return {"correlation": self._record_strips(network)["correlation"]} if self.config.strips else {}
 
     @property
     def _recorded(self) -> int:

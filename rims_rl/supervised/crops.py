@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.lib.stride_tricks import sliding_window_view
 from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -44,11 +45,13 @@ class Crops(Task):
     name: ClassVar[str] = "crops"
     title: ClassVar[str] = "Video from crops: small windows of bouncing balls, also with other numbers of balls"
     config_class: ClassVar[type[TaskConfig]] = CropsConfig
+    bounded: ClassVar[tuple[str, ...]] = ("F1", "balanced accuracy")
     workers: ClassVar[int] = 1
     config: CropsConfig
 
     def network(self) -> nn.Module:
         config = self.config
+        clips(max(config.balls, *config.test_balls), config.batch_size, 1, np.random.default_rng(0))  # or no room
         takes_sets = getattr(_factory(config.core), "takes_sets", False)
         core = self.core(config.element_size * (1 if takes_sets else config.crops))
         return CropNetwork(core, takes_sets, config.crop_side, config.element_size)
@@ -138,12 +141,11 @@ def clips(balls: int, count: int, frames: int, random: np.random.Generator) -> n
 
 def cut(pictures: Tensor, places: Tensor, side: int) -> Tensor:
     """(T, B, 48, 48) and upper left corners (T, B, crops, 2) -> (T, B, crops, side * side) of 0.0 and 1.0."""
-    steps, batch = pictures.shape[:2]
-    offsets = torch.arange(side)
-    rows = (places[..., 0, None] + offsets).unsqueeze(-1)  # (T, B, crops, side, 1)
-    columns = (places[..., 1, None] + offsets).unsqueeze(-2)
-    t, b = torch.arange(steps).view(-1, 1, 1, 1, 1), torch.arange(batch).view(1, -1, 1, 1, 1)
-    return pictures[t, b, rows, columns].flatten(-2).float()
+    windows = sliding_window_view(pictures.numpy(), (side, side), (2, 3))  # copies nothing, and is faster than torch's
+    t, b = np.ogrid[: len(pictures), : pictures.shape[1]]
+    rows, columns = places.unbind(-1)
+    found = windows[t[..., None], b[..., None], rows.numpy(), columns.numpy()]  # (T, B, crops, side, side)
+    return torch.from_numpy(found).flatten(-2).float()
 
 
 def confusion(said: Tensor, true: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from rims_rl.supervised.task import Task, TaskConfig
 WINDOW = 100  # iterations whose mean is one point of the curve
 SAVE_EVERY = 60.0  # seconds
 TESTED_ON_THE_WAY = 128  # sequences of each test
+DIVERGED = 10  # a point of the curve above so many times the first one ends training
 
 
 class Job(NamedTuple):
@@ -57,10 +58,26 @@ class Job(NamedTuple):
         """Of its folder and of its result."""
         return f"{self.config.core.rpartition('.')[2]}_{self.seed}_{self.hash}"
 
+    def result(self, results: Path) -> Path:
+        return results / self.task.name / f"{self.name}.json"
+
+
+def diverged(curve: Sequence[Sequence[Any]]) -> bool:
+    """Whether a point is not finite, which is null in a file, or far above the first."""
+    return any(loss is None or not math.isfinite(loss) or loss > DIVERGED * curve[0][1] for _, loss in curve)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); take it from git, or remove it to train again") from error
+    return result
+
 
 def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, workers: int | None) -> None:
     """Do what is left of a job, and write its result. Waits for another process that is at it."""
-    folder, result = logdir / "supervised" / job.task.name / job.name, results / job.task.name / f"{job.name}.json"
+    folder, result = logdir / "supervised" / job.task.name / job.name, job.result(results)
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         if result.exists():
@@ -68,7 +85,7 @@ def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, worker
         training = Training(job, folder, job.task(job.config, data_dir))
         training.run(job.task.workers if workers is None else workers)
         with replacing(folder / "network.safetensors") as temporary:
-            save_file(training.network.state_dict(), temporary)
+            save_file({name: t.contiguous() for name, t in training.network.state_dict().items()}, temporary)
         write_json(result, training.result())
         training.checkpoint.unlink(missing_ok=True)
 
@@ -114,7 +131,7 @@ class Training:
             generator=torch.Generator(),  # or every resume would draw a number from training's own
         )
         with _progress(console, self) as show, _stop_signals() as stopped:
-            for batch in batches if not self.is_learned else ():
+            for batch in batches if not self.is_over else ():
                 self._iterate(batch)
                 self.seconds = time.monotonic() - begun
                 show()
@@ -124,12 +141,19 @@ class Training:
                 if stopped:
                     console.print(f"stopped after {self.done:,} iterations; the same command goes on from there")
                     raise SystemExit(128 + stopped[0])
-                if self.is_learned:
+                if self.is_over:
                     break
 
     @property
-    def is_learned(self) -> bool:
-        return bool(self.curve) and self.curve[-1][1] < self.job.config.stop_below
+    def is_over(self) -> bool:
+        return self.stopped != "budget"
+
+    @property
+    def stopped(self) -> str:
+        """Why training ends, before all iterations are done or with them."""
+        if diverged(self.curve):
+            return "diverged"
+        return "learned" if self.curve and self.curve[-1][1] < self.job.config.stop_below else "budget"
 
     def _iterate(self, batch: tuple[Tensor, ...]) -> None:
         config = self.job.config
@@ -143,18 +167,17 @@ class Training:
         self.done += 1
         self.losses.append(loss.item())
         if not math.isfinite(self.losses[-1]):
-            raise UserError(
-                f"training diverged: the loss of {self.job.name} is {self.losses[-1]} after {self.done:,} iterations; "
-                f"try a smaller learning_rate than {config.learning_rate}"
-            )
-        if self.done % WINDOW == 0:
+            self.curve.append((self.done, self.losses[-1]))
+        elif self.done % WINDOW == 0:
             self.curve.append((self.done, sum(self.losses) / WINDOW))
             self.losses = []
             if self.schedule:
                 self.schedule.step(self.curve[-1][1])
         if self.done % config.test_every == 0:
             sequences = min(TESTED_ON_THE_WAY, config.test_sequences)
-            self.on_the_way.append({"iteration": self.done, "tests": self._test(sequences)})
+            tests = self._test(sequences)
+            with torch.no_grad():
+                self.on_the_way.append({"iteration": self.done, "tests": tests, **self.task.watch(self.network)})
 
     @torch.no_grad()
     def _test(self, sequences: int) -> dict[str, dict[str, float]]:
@@ -193,18 +216,18 @@ class Training:
         """What is worth keeping of a finished training, without paths of this machine."""
         job, started = self.job, time.time()
         tests = self._test(job.config.test_sequences)
-        with torch.no_grad():
-            record = self.task.record(self.network)
+        with torch.no_grad():  # there is nothing to see in a network that has diverged
+            record = {} if self.stopped == "diverged" else self.task.record(self.network)
         core: Any = self.network.core
         return {
             "hash": job.hash,
             "definition": job.definition,
             "iterations": self.done,
-            "stopped": "learned" if self.is_learned else "budget",
+            "stopped": self.stopped,
             "last_learning_rate": self.optimizer.param_groups[0]["lr"],
-            "tests": tests,
-            "curve": self.curve,
-            "on_the_way": self.on_the_way,
+            "tests": _finite(tests),
+            "curve": _finite(self.curve),
+            "on_the_way": _finite(self.on_the_way),
             "record": record,
             "parameters": {"core": _count(core), "all": _count(self.network)},
             "resumed_from": self.resumed_from,
@@ -215,6 +238,15 @@ class Training:
 
 
 _KEPT = ("done", "losses", "curve", "on_the_way", "resumed_from", "seconds")
+
+
+def _finite(data: Any) -> Any:
+    """The same with None for numbers that JSON does not have."""
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _count(module: nn.Module) -> int:

@@ -14,13 +14,12 @@ from rims_rl.core import RIM
 from rims_rl.errors import UserError
 from rims_rl.supervised.mnist import mnist
 from rims_rl.supervised.task import TESTING, TRAINING, Task, TaskConfig, Tests
-from rims_rl.supervised.video import FEATURES, SIDE, VideoNetwork, frame_losses, roll_out
+from rims_rl.supervised.video import FEATURES, SIDE, VideoNetwork, film, frame_losses, roll_out
 from rims_rl.zoo import Count
 
 DIGIT = 28
 ROOM = SIDE - DIGIT  # how far a digit's corner may be
 FASTEST = 4  # pixels per frame
-DRAWN_EVERY = 4  # frames of the pictures
 
 
 class MovingMnistConfig(TaskConfig):
@@ -44,7 +43,8 @@ class MovingMnist(Task):
     def network(self) -> nn.Module:
         if self.config.fed >= self.config.frames - 1:
             raise UserError(f"fed must be less than frames - 1 = {self.config.frames - 1}, got {self.config.fed}")
-        mnist("t10k", self.data_dir)  # says at once when the files are missing
+        for part in ("train", "t10k"):
+            mnist(part, self.data_dir)  # says at once when files are missing
         return VideoNetwork(self.core(FEATURES))
 
     def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
@@ -58,9 +58,7 @@ class MovingMnist(Task):
 
     def tests(self, network: nn.Module, sequences_of_each: int) -> Tests:
         return {
-            "all RIMs" if dropped is None else f"without RIM {dropped}": self._measures(
-                network, sequences_of_each, dropped
-            )
+            _name(dropped): self._measures(network, sequences_of_each, dropped)
             for dropped in (None, *self._rims(network))
         }
 
@@ -71,8 +69,8 @@ class MovingMnist(Task):
         for dropped in (None, *self._rims(network)):
             with _without(network, dropped):
                 logits = roll_out(network, frames, self.config.fed)
-            rows["all RIMs" if dropped is None else f"without RIM {dropped}"] = torch.sigmoid(logits)
-        return {"fed": self.config.fed, "every": DRAWN_EVERY, "film": {name: _hex(row) for name, row in rows.items()}}
+            rows[_name(dropped)] = torch.sigmoid(logits)
+        return {"fed": self.config.fed, **film(rows)}
 
     def _measures(self, network: nn.Module, sequences: int, dropped: int | None) -> dict[str, float]:
         random, fed, size = np.random.default_rng((TESTING, 0)), self.config.fed, self.config.batch_size
@@ -121,12 +119,10 @@ def paths(count: int, digits: int, frames: int, random: np.random.Generator) -> 
     return np.stack(found)
 
 
+def _name(dropped: int | None) -> str:
+    return "whole" if dropped is None else f"without RIM {dropped}"  # the first is one that every core has
+
+
 def _without(network: nn.Module, dropped: int | None) -> Any:
     core: Any = network.core
     return nullcontext() if dropped is None else core.drop(dropped)
-
-
-def _hex(frames: Tensor) -> list[str]:
-    """Every few frames at half the side, 16 shades, as text of one letter for each pixel."""
-    small = nn.functional.avg_pool2d(frames[::DRAWN_EVERY, :1], 2).flatten(1)
-    return ["".join(f"{round(15 * pixel):x}" for pixel in frame) for frame in small.tolist()]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.statistics import mean_difference, summary
 from rims_rl.suite.tables import table
+from rims_rl.supervised.figures import CAPTIONS, Group, figures, highest, shown, value
+from rims_rl.supervised.job import DIVERGED, diverged, read_result
 from rims_rl.supervised.task import Task, load
 from rims_rl.zoo import shipped_sections
 
 PAPER = "supervised_paper.yml"
+ROLLED_OUT = (4, 5)
 SIZES = ("core", "num_rims", "num_active", "hidden_size")  # the label says these in words
-Group = list[dict[str, Any]]  # the results of the seeds of one setting
 
 
 def write_page(task: type[Task], results: Path) -> None:
@@ -31,8 +33,8 @@ def write_page(task: type[Task], results: Path) -> None:
     out = results / f"{task.name}.md"
     sections = [_heading(task, groups), _settings(groups)]
     for number, family in enumerate(_families(groups)):
-        sections += [*_tables(task, family), *_differences(task, family)]
-        sections += _pictures(family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
+        sections += [*_tables(task, family), *_frames(family), *_differences(task, family), *_ablations(task, family)]
+        sections += _pictures(task, family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
     count = sum(len(group) for group in groups.values())
@@ -41,12 +43,7 @@ def write_page(task: type[Task], results: Path) -> None:
 
 def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     """Setting in words -> its results, RIMs first."""
-    found: Group = []
-    for path in sorted((results / task.name).glob("*.json")):
-        try:
-            found.append(json.loads(path.read_text()))
-        except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}); take it from git, or remove it to train again") from error
+    found = [read_result(path) for path in sorted((results / task.name).glob("*.json"))]
     groups: dict[str, Group] = {}
     found.sort(key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(result), _seed(result)))
     for result in found:
@@ -55,20 +52,30 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
 
 
 def _families(groups: dict[str, Group]) -> list[dict[str, Group]]:
-    """Settings that were tested in the same way: only these can be compared."""
-    families: dict[tuple[str, ...], dict[str, Group]] = {}
+    """Settings whose first test is the same: only these can be compared, on the tests that they have in common."""
+    families: dict[str, dict[str, Group]] = {}
     for label, group in groups.items():
-        families.setdefault(tuple(group[0]["tests"]), {})[label] = group
+        families.setdefault(next(iter(group[0]["tests"])), {})[label] = group
     return list(families.values())
 
 
 def _label(task: type[Task], config: dict[str, Any]) -> str:
-    """Core and sizes, then whatever differs from the zoo's settings for this core."""
+    return _words(config, _options(task, config))
+
+
+def _options(task: type[Task], config: dict[str, Any]) -> list[str]:
+    """Whatever differs from the zoo's settings for this core, but for the sizes."""
     standard = load(task, [f"core={config['core']}"]).model_dump()
     ours, usual = ({**each, **each["core_kwargs"]} for each in (config, standard))
     others = [key for key in ours if key not in (*SIZES, "core_kwargs") and ours[key] != usual.get(key)]
-    missing = [f"without {key}" for key in usual if key not in ours]
-    return _words(config, [*(f"{key}={ours[key]}" for key in others), *missing])
+    missing = [key for key in usual if key not in ours]
+    if missing == ["input_dropout", "comm_dropout"]:
+        return [*(_option(key, ours[key]) for key in others), "no dropout"]
+    return [*(_option(key, ours[key]) for key in others), *(f"without {key}" for key in missing)]
+
+
+def _option(key: str, value: Any) -> str:
+    return f"no {key.replace('_', ' ')}" if value is False else f"{key}={value}"
 
 
 def _words(sizes: dict[str, Any], more: Iterable[str]) -> str:
@@ -91,16 +98,27 @@ def _heading(task: type[Task], groups: dict[str, Group]) -> str:
 def _settings(groups: dict[str, Group]) -> str:
     rows = []
     for label, group in groups.items():
-        learned = sum(result["stopped"] == "learned" for result in group)
+        can_stop = group[0]["definition"]["config"]["stop_below"] > 0
+        solved = f"{sum(result['stopped'] == 'learned' for result in group)} of {len(group)}" if can_stop else "–"
+        lost = sum(diverged(result["curve"]) for result in group)
         iterations = ", ".join(f"{result['iterations']:,}" for result in group)
-        last = ", ".join(f"{result['curve'][-1][1]:.3f}" if result["curve"] else "–" for result in group)
+        top = highest([group])
+        last = ", ".join(_loss(result["curve"][-1][1], top) if result["curve"] else "–" for result in group)
         parameters = group[0]["parameters"]["core"]
         hours = sum(result["seconds"]["training"] for result in group) / 3600
-        rows.append(
-            [label, len(group), iterations, last, f"{learned} of {len(group)}", f"{parameters:,}", f"{hours:.2f}"]
-        )
-    head = ["setting", "seeds", "iterations", "last training loss", "stopped early", "parameters of the core", "hours"]
-    return "## What was trained\n\n" + table(head, rows)
+        rows.append([label, solved, f"{lost} of {len(group)}", iterations, last, f"{parameters:,}", f"{hours:.2f}"])
+    head = ["setting", "solved", "diverged", "iterations", "last training loss", "parameters of the core", "hours"]
+    return (
+        "## What was trained\n\nSolved: training stopped early, with a loss as low as was asked for. Diverged: the "
+        f"training loss rose above {DIVERGED} times its first value (each is the mean of 100 iterations), or was no "
+        "number any more; such a seed counts like any other in all that follows.\n\n" + table(head, rows)
+    )
+
+
+def _loss(loss: float | None, top: float) -> str:
+    """In words, where what is far above guessing is as bad as any."""
+    loss = math.inf if loss is None else loss
+    return f">{top:g}" if loss > top else f"{loss:.3f}"
 
 
 class PaperRow(NamedTuple):
@@ -111,7 +129,7 @@ class PaperRow(NamedTuple):
     tests: dict[str, float]
 
     def __str__(self) -> str:
-        return _words({key: self.sizes.get(key) for key in SIZES}, [f"{k}={v}" for k, v in self.options.items()])
+        return _words({key: self.sizes.get(key) for key in SIZES}, itertools.starmap(_option, self.options.items()))
 
     def is_of(self, config: dict[str, Any]) -> bool:
         """Whether it is of this setting. What RIMs leave out is among the core's options."""
@@ -131,80 +149,199 @@ def _paper_rows(task: type[Task], measure: str, tests: Iterable[str]) -> list[Pa
 
 
 def _tables(task: type[Task], groups: dict[str, Group]) -> list[str]:
-    """One table for each measure: ours with intervals, and the paper's where it has one."""
-    tests = next(iter(groups.values()))[0]["tests"]
+    """One table for each measure: ours, and the paper's where it has one."""
+    tests, top = _all_tests(groups), highest(groups.values())
     parts = []
-    for measure in next(iter(tests.values())):
+    for measure in _measures(groups):
         paper = _paper_rows(task, measure, tests)
         told = set(paper[0].tests) if paper else set()
         rows = []
         for label, group in groups.items():
             theirs = [row for row in paper if row.is_of(group[0]["definition"]["config"])]
-            cells: list[object] = [label, len(group)]
+            cells: list[object] = [label]
             for test in tests:
-                cells.append(_mean(np.array([result["tests"][test][measure] for result in group])))
+                cells.append(_cell(task, group, test, measure, top))
                 if test in told:
                     cells.append(f"{theirs[0].tests[test]:g}" if theirs else "–")
             rows.append(cells)
-        head = ["setting", "seeds"]
+        head = ["setting"]
         for test in tests:
             head += [test, "paper"] if test in told else [test]
-        parts.append(
-            f"## {measure.capitalize()}\n\nMeans over seeds with 95 % bootstrap intervals (one seed has none).\n\n"
-            + table(head, rows)
-        )
+        how = "Median over seeds, then every seed. Above ten times the first training loss, all are equally bad."
+        if measure in task.bounded:
+            how = "Mean over seeds with a 95 % bootstrap interval, then every seed."
+        parts.append(f"## {measure[0].upper()}{measure[1:]}\n\n{how}\n\n" + table(head, rows))
         ours = [group[0]["definition"]["config"] for group in groups.values()]
         others = [row for row in paper if not any(row.is_of(config) for config in ours)]
         if others:
-            rest = [[str(row), *(f"{value:g}" for value in row.tests.values())] for row in others]
-            parts.append("In the paper, and not run here:\n\n" + table(["setting", *others[0].tests], rest))
+            parts.append(_not_run(others))
     return parts
+
+
+def _all_tests(groups: dict[str, Group]) -> list[str]:
+    return list(dict.fromkeys(test for group in groups.values() for test in group[0]["tests"]))
+
+
+def _measures(groups: dict[str, Group]) -> list[str]:
+    return list(next(iter(next(iter(groups.values()))[0]["tests"].values())))
+
+
+def _cell(task: type[Task], group: Group, test: str, measure: str, top: float) -> str:
+    if test not in group[0]["tests"]:
+        return "–"
+    values = np.array([value(result, test, measure) for result in group])
+    if measure not in task.bounded:
+        return _median(values, top)
+    return _mean(values) + ("" if len(values) == 1 else f"<br>{', '.join(f'{each:.3f}' for each in values)}")
+
+
+def _median(values: np.ndarray, top: float) -> str:
+    seeds = [_loss(float(each), top) for each in values]
+    return seeds[0] if len(seeds) == 1 else f"{_loss(float(np.median(values)), top)}<br>{', '.join(seeds)}"
 
 
 def _mean(values: np.ndarray) -> str:
     if len(values) < 2:
-        return f"{values[0]:.3f}" if len(values) else "–"
+        return f"{values[0]:.3f}"
     found = summary(values)
     low, high = found["mean_95"]
     return f"{found['mean']:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _differences(task: type[Task], groups: dict[str, Group]) -> list[str]:
-    """For each width: every other setting minus the RIMs of that width, so that only the memory differs."""
-    usual, parts = load(task), []
-    by_width: dict[int, dict[str, Group]] = {}
+def _frames(groups: dict[str, Group]) -> list[str]:
+    """Cross entropy of the rolled-out frames that the paper's appendix D.7 looks at."""
+    groups = {label: group for label, group in groups.items() if "per_frame" in shown(group)}
+    if not groups:
+        return []
+    tests = list(next(iter(map(shown, groups.values())))["per_frame"])
+    rows = []
     for label, group in groups.items():
-        by_width.setdefault(group[0]["definition"]["config"]["hidden_size"], {})[label] = group
+        cells = []
+        for test, number in itertools.product(tests, ROLLED_OUT):
+            losses = np.array([_frame(result["record"], test, number) for result in group])
+            cells.append(_median(losses, highest(groups.values())))
+        rows.append([label, *cells])
+    head = [f"{test}, {number}th" for test, number in itertools.product(tests, ROLLED_OUT)]
+    return [
+        "## The 4th and 5th frame rolled out\n\nCross entropy, as in appendix D.7; median over seeds, then every seed."
+        "\n\n" + table(["setting", *head], rows)
+    ]
 
-    def unusual(label: str) -> tuple[bool, int]:
-        config = groups[label][0]["definition"]["config"]
-        return (config["num_rims"], config["num_active"]) != (usual.num_rims, usual.num_active), len(label)
 
-    for same_width in by_width.values():
-        rims = [label for label in same_width if label.startswith("rims")]
-        if rims and len(same_width) > 1:
-            parts.append(_against(min(rims, key=unusual), same_width))
-    return parts
+def _frame(record: dict[str, Any], test: str, number: int) -> float:
+    """Of the frame with this number after the true ones; a seed that diverged has recorded none."""
+    losses = record["per_frame"][test] if "per_frame" in record else []
+    index = record.get("fed", 0) + number - 1
+    return losses[index] if index < len(losses) else math.inf
 
 
-def _against(reference: str, groups: dict[str, Group]) -> str:
-    first, parts = groups[reference], []
-    for measure in next(iter(first[0]["tests"].values())):
-        rows = []
-        for label, group in groups.items():
-            if label != reference:
-                pairs = (
-                    [[r["tests"][test][measure] for r in each] for each in (group, first)] for test in first[0]["tests"]
-                )
-                rows.append([label, *(_difference(*map(np.array, pair)) for pair in pairs)])
-        parts.append(f"{measure.capitalize()}:\n\n" + table(["setting", *first[0]["tests"]], rows))
+def _not_run(rows: list[PaperRow]) -> str:
+    """The paper's other rows, folded: other memories first, then RIMs by what they leave out."""
+    kinds: dict[str, list[PaperRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.sizes["core"] == "rims", len(row.options))):
+        kind = ", ".join(["RIMs", *(_option(*each) for each in row.options.items())])
+        kinds.setdefault(kind if row.sizes["core"] == "rims" else "Other memories", []).append(row)
+    parts = []
+    for kind, same in kinds.items():
+        cells = [[str(row), *(f"{number:g}" for number in row.tests.values())] for row in same]
+        parts.append(f"{kind}:\n\n" + table(["setting", *same[0].tests], cells))
     return (
-        f"## Against {reference}\n\nMean over seeds of each setting of the same width minus that of {reference}, with "
-        "95 % bootstrap intervals where both have at least two seeds.\n\n" + "\n\n".join(parts)
+        f"<details><summary>In the paper, and not run here: {len(rows)} settings</summary>\n\n"
+        + "\n\n".join(parts)
+        + "\n\n</details>"
     )
 
 
-def _difference(values: np.ndarray, others: np.ndarray) -> str:
+def _differences(task: type[Task], groups: dict[str, Group]) -> list[str]:
+    """For each width: every other memory minus the RIMs of that width, so that only the memory differs."""
+    parts = []
+    by_width: dict[int, dict[str, Group]] = {}
+    for label, group in groups.items():
+        by_width.setdefault(group[0]["definition"]["config"]["hidden_size"], {})[label] = group
+    for same_width in by_width.values():
+        rims = {label: group for label, group in same_width.items() if _is_rims(group)}
+        others = {label: group for label, group in same_width.items() if label not in rims}
+        if rims and others:
+            reference = _reference(task, rims)
+            parts.append(f"## Against {reference}\n\n" + _against(task, reference, rims[reference], others))
+    return parts
+
+
+def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
+    """RIMs of all kinds and widths, beside the paper's with as many of them, active ones and parts."""
+    rims = {label: group for label, group in groups.items() if _is_rims(group)}
+    if len(rims) < 2:
+        return []
+    measure, top, reference = _measures(rims)[0], highest(groups.values()), _reference(task, rims)
+    paper = [row for row in _paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
+    tests = list(paper[0].tests) if paper else _all_tests(rims)
+    rows = []
+    for group in rims.values():
+        config = group[0]["definition"]["config"]
+        options = ", ".join(_options(task, config)) or "–"
+        sizes = [config["num_rims"], config["num_active"], options, config["hidden_size"]]
+        cells = [_cell(task, group, test, measure, top) for test in tests]
+        if paper:
+            theirs = next((row for row in paper if row.is_of(config | {"hidden_size": row.sizes["hidden_size"]})), None)
+            sizes.append(theirs.sizes["hidden_size"] if theirs else "–")
+            pairs = ([cell, f"{theirs.tests[t]:g}" if theirs else "–"] for t, cell in zip(tests, cells, strict=True))
+            cells = [cell for pair in pairs for cell in pair]
+        rows.append([*sizes, *cells])
+    head = ["k_T", "k_A", "option", "units"]
+    head += ["of the paper", *(name for test in tests for name in (test, "paper"))] if paper else tests
+    others = {label: group for label, group in rims.items() if label != reference}
+    return [
+        f"## Ablations\n\nRIMs (k_T), how many of them are active (k_A), and what they do without. "
+        f"{measure[0].upper()}{measure[1:]}, as above; the paper's may have another width.\n\n" + table(head, rows),
+        _against(task, reference, rims[reference], others),
+    ]
+
+
+def _is_rims(group: Group) -> bool:
+    return bool(group[0]["definition"]["config"]["core"] == "rims")
+
+
+def _reference(task: type[Task], rims: dict[str, Group]) -> str:
+    """The most usual of them."""
+    usual = load(task)
+
+    def unusual(label: str) -> tuple[bool, int]:
+        config = rims[label][0]["definition"]["config"]
+        return (config["num_rims"], config["num_active"]) != (usual.num_rims, usual.num_active), len(label)
+
+    return min(rims, key=unusual)
+
+
+def _against(task: type[Task], reference: str, first: Group, groups: dict[str, Group]) -> str:
+    """Means of what cannot be spoilt by one seed; medians where there is no such measure."""
+    measures = [measure for measure in _measures(groups) if measure in task.bounded]
+    tests = [test for test in _all_tests(groups) if test in first[0]["tests"]]
+    parts = []
+    for measure in measures or _measures(groups):
+        rows = []
+        for label, group in groups.items():
+            cells = []
+            for test in tests:
+                if test in group[0]["tests"]:
+                    ours, theirs = (np.array([value(r, test, measure) for r in each]) for each in (group, first))
+                    cells.append(_difference(ours, theirs, of_means=bool(measures)))
+                else:
+                    cells.append("–")
+            rows.append([label, *cells])
+        parts.append(f"{measure[0].upper()}{measure[1:]}:\n\n" + table(["setting", *tests], rows))
+    how = (
+        "Mean over seeds of each setting minus that of {}, with 95 % bootstrap intervals where both have at least two "
+        "seeds."
+        if measures
+        else "Median over seeds of each setting minus that of {}."
+    )
+    return how.format(reference) + "\n\n" + "\n\n".join(parts)
+
+
+def _difference(values: np.ndarray, others: np.ndarray, of_means: bool) -> str:
+    if not of_means:
+        difference = np.median(values) - np.median(others)
+        return f"{difference:+.3f}" if np.isfinite(difference) else "–"
     difference = f"{values.mean() - others.mean():+.3f}"
     if min(len(values), len(others)) < 2:
         return difference
@@ -212,106 +349,15 @@ def _difference(values: np.ndarray, others: np.ndarray) -> str:
     return f"{difference} ({low:+.3f} to {high:+.3f})"
 
 
-def _pictures(groups: dict[str, Group], begin: Path) -> list[str]:
+def _pictures(task: type[Task], groups: dict[str, Group], begin: Path) -> list[str]:
     """PNGs whose names begin like ``begin``."""
-    drawn = {"learning": _learning(groups)}
-    for name, key, draw in (
-        ("activation", "active", _activation), ("per_frame", "per_frame", _per_frame), ("film", "film", _film),
-    ):  # fmt: skip
-        recorded = {label: group[0]["record"] for label, group in groups.items() if key in group[0]["record"]}
-        if recorded:
-            drawn[name] = draw(recorded)
     parts = []
-    for name, figure in drawn.items():
+    for name, figure in figures(task, groups).items():
         path = begin.with_name(f"{begin.name}_{name}.png")
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=100, format="png")
         parts.append(f"![{name}]({path.name})\n\n{CAPTIONS[name]}")
     return parts
-
-
-CAPTIONS = {
-    "learning": "Over training, one line for each seed: the loss of training (mean of 100 iterations), and the tests.",
-    "activation": "Who is active (dark) at each step of one new sequence, seed 0; below, what goes in, or the frame. "
-    "In brackets, if RIMs have strips of their own: correlation with how much of the balls is in the strip.",
-    "per_frame": "Cross entropy of each frame, seed 0; right of the line the network sees its own frames.",
-    "film": "Frames of one clip, seed 0; a blue frame is one before which the network saw its own.",
-}
-
-
-def _learning(groups: dict[str, Group]) -> Figure:
-    tests = next(iter(groups.values()))[0]["tests"]
-    measure = next(iter(next(iter(tests.values()))))
-    names = ["loss of training", *tests]
-    figure = Figure(figsize=(3.2 * len(names), 3.2), layout="constrained")
-    panels = figure.subplots(1, len(names), squeeze=False, sharey=False)[0]
-    for number, (label, group) in enumerate(groups.items()):
-        for seed, result in enumerate(group):
-            label_once = label if seed == 0 else None
-            lines = [np.array(result["curve"]).reshape(-1, 2)]
-            for test in tests:
-                points = [(point["iteration"], point["tests"][test][measure]) for point in result["on_the_way"]]
-                lines.append(np.array([*points, (result["iterations"], result["tests"][test][measure])]))
-            for axes, line in zip(panels, lines, strict=True):
-                axes.plot(line[:, 0], line[:, 1], color=f"C{number % 10}", label=label_once, lw=1)
-    for axes, name in zip(panels, names, strict=True):
-        axes.set_title(name if name == names[0] else f"{name}: {measure}", fontsize=8)
-        axes.set_xlabel("iterations", fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.3)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
-    return figure
-
-
-def _activation(recorded: dict[str, dict[str, Any]]) -> Figure:
-    figure = Figure(figsize=(9, 1.8 * len(recorded)), layout="constrained")
-    for axes, (label, record) in zip(
-        figure.subplots(len(recorded), squeeze=False)[:, 0], recorded.items(), strict=True
-    ):
-        active = np.array([[step == "1" for step in rim] for rim in record["active"]])  # (K, T)
-        axes.pcolormesh(active, cmap="Greys", vmin=-0.1, vmax=1.1)
-        axes.set_title(label, fontsize=8)
-        names = [f"RIM {k}" for k in range(len(active))]
-        if "correlation" in record:
-            names = [f"{name} ({with_own:+.2f})" for name, with_own in zip(names, record["correlation"], strict=True)]
-        axes.set_yticks(np.arange(len(active)) + 0.5, names, fontsize=7)
-        axes.set_xticks(np.arange(active.shape[1]) + 0.5, [str(x or "·") for x in record["input"]], fontsize=5)
-        axes.invert_yaxis()
-        axes.tick_params(length=0)
-    return figure
-
-
-def _per_frame(recorded: dict[str, dict[str, Any]]) -> Figure:
-    tests = list(next(iter(recorded.values()))["per_frame"])
-    figure = Figure(figsize=(3.6 * len(tests), 3), layout="constrained")
-    for axes, test in zip(figure.subplots(1, len(tests), squeeze=False)[0], tests, strict=True):
-        for label, record in recorded.items():
-            axes.plot(range(1, len(record["per_frame"][test]) + 1), record["per_frame"][test], label=label, lw=1)
-        axes.axvline(record["fed"] + 0.5, color="grey", lw=1)
-        axes.set_title(test, fontsize=8)
-        axes.set_xlabel("frame", fontsize=8)
-        axes.tick_params(labelsize=7)
-    axes.legend(fontsize=6)
-    return figure
-
-
-def _film(recorded: dict[str, dict[str, Any]]) -> Figure:
-    """One row for each way to roll out, of the first setting."""
-    record = next(iter(recorded.values()))
-    rows = list(record["film"].values())
-    figure = Figure(figsize=(1.1 * len(rows[0]) + 1, 1.15 * len(rows)), layout="constrained")
-    panels = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-    for line, name, row in zip(panels, record["film"], rows, strict=True):
-        for number, (axes, frame) in enumerate(zip(line, row, strict=True)):
-            side = int(len(frame) ** 0.5)
-            axes.imshow(np.array([int(shade, 16) for shade in frame]).reshape(side, side), cmap="gray", vmin=0, vmax=15)
-            axes.set(xticks=[], yticks=[])
-            time = 1 + number * record["every"]
-            axes.spines[:].set_color("tab:green" if time <= record["fed"] else "tab:blue")
-            if line is panels[0]:
-                axes.set_title(f"{time}", fontsize=7)
-        line[0].set_ylabel(name, fontsize=7)
-    return figure
 
 
 def _provenance(groups: dict[str, Group]) -> str:

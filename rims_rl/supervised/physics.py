@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rims_rl.errors import UserError
+
 BOX = 10.0  # side of the box; a frame is one unit of time
+TRIES = 2000  # to find room for one ball
 
 Array = np.ndarray
 
@@ -30,7 +33,9 @@ def place(radius: Array, random: np.random.Generator, taken: Array | None = None
     position = np.full((count, number, 2), np.inf)
     for ball in range(number):
         left = np.flatnonzero(radius[:, ball] > 0)
-        while len(left):
+        for _ in range(TRIES):
+            if not len(left):
+                break
             margin = radius[left, ball, None]
             tried = margin + random.random((len(left), 2)) * (BOX - 2 * margin)
             gap = np.linalg.norm(position[left, :ball] - tried[:, None], axis=-1) - radius[left, :ball] - margin
@@ -39,6 +44,8 @@ def place(radius: Array, random: np.random.Generator, taken: Array | None = None
                 fits &= np.linalg.norm(tried - taken, axis=-1) > taken_radius + margin[:, 0]
             position[left[fits], ball] = tried[fits]
             left = left[~fits]
+        else:
+            raise UserError(f"there is no room for {number} balls of radius {radius.max():g}; give fewer")
     return position
 
 
@@ -119,8 +126,9 @@ def draw(positions: Array, radius: Array, side: int) -> Array:
     """Pictures (frames, S, side, side) of bool: True where the centre of a pixel is inside a ball."""
     centres = ((np.arange(side) + 0.5) * (BOX / side)).astype(np.float32)
     pictures = np.zeros((*positions.shape[:2], side, side), bool)
-    for ball in range(radius.shape[1]):
-        where = positions[:, :, ball].astype(np.float32)
-        x2, y2 = ((centres - where[..., axis, None]) ** 2 for axis in (0, 1))  # (frames, S, side)
-        pictures |= y2[..., :, None] + x2[..., None, :] < (radius[:, ball] ** 2).astype(np.float32)[:, None, None]
+    squared = (radius**2).astype(np.float32)
+    for picture, position in zip(pictures, positions.astype(np.float32), strict=True):  # one frame stays in the cache
+        for ball in range(radius.shape[1]):
+            x2, y2 = ((centres - position[:, ball, axis, None]) ** 2 for axis in (0, 1))  # (S, side)
+            picture |= y2[:, :, None] + x2[:, None, :] < squared[:, ball, None, None]
     return pictures

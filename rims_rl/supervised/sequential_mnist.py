@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from rims_rl.errors import UserError
 from rims_rl.supervised.mnist import mnist
 from rims_rl.supervised.task import TESTING, TRAINING, CoreNetwork, Task, TaskConfig, Tests, generator
 from rims_rl.zoo import Count
@@ -31,10 +32,14 @@ class SequentialMnist(Task):
     name: ClassVar[str] = "sequential_mnist"
     title: ClassVar[str] = "Sequential MNIST: digits pixel by pixel, at other resolutions"
     config_class: ClassVar[type[TaskConfig]] = SequentialMnistConfig
+    bounded: ClassVar[tuple[str, ...]] = ("accuracy",)
     config: SequentialMnistConfig
 
     def network(self) -> nn.Module:
-        mnist("t10k", self.data_dir)  # says at once when the files are missing
+        images = mnist("train", self.data_dir)[0]  # both parts now, to say at once when files are missing
+        mnist("t10k", self.data_dir)
+        if self.config.batch_size > len(images):
+            raise UserError(f"batch_size must be at most {len(images)}, all images, got {self.config.batch_size}")
         size = self.config.embedding_size
         return CoreNetwork(nn.Embedding(2, size), self.core(size), 10, self.config.dropout)
 

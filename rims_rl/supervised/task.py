@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from rims_rl.core import make_core
 from rims_rl.errors import UserError
 from rims_rl.zoo import Count, Fraction, Layer, NotNegative, Positive, parse_overrides, shipped_sections, validate
 
-FILE = "supervised.yml"
+FILE, ABLATIONS = "supervised.yml", "supervised_ablations.yml"
+EXAMPLES = "hidden_size=300 or core_kwargs.communication=false"
 Tests = dict[str, dict[str, float]]  # test -> measure -> value
 
 
@@ -55,6 +57,7 @@ class Task(ABC):
     title: ClassVar[str]
     config_class: ClassVar[type[TaskConfig]] = TaskConfig
     workers: ClassVar[int] = 0  # processes that make data; 0 where that takes next to no time
+    bounded: ClassVar[tuple[str, ...]] = ()  # measures between 0 and 1; the others are losses
     config: Any
 
     def __init__(self, config: TaskConfig, data_dir: Path | None = None) -> None:
@@ -84,6 +87,10 @@ class Task(ABC):
 
     def record(self, network: nn.Module) -> dict[str, Any]:
         """Plain data for the pictures of the page."""
+        return {}
+
+    def watch(self, network: nn.Module) -> dict[str, Any]:
+        """Plain data to keep beside each test on the way."""
         return {}
 
     def core(self, input_size: int) -> nn.Module:
@@ -126,5 +133,19 @@ def load(task: type[Task], overrides: Sequence[str] = ()) -> TaskConfig:
     """The settings of a task, with ``key=value`` as ``--set`` gives them."""
     layers: list[Layer] = [(f"{FILE}: {name}", shipped_sections(FILE)[name]) for name in ("default", task.name)]
     if overrides:
-        layers.append(("--set", parse_overrides(overrides)))
+        layers.append(("--set", parse_overrides(overrides, EXAMPLES)))
     return validate(task.config_class, layers)[0]
+
+
+def load_ablations(task: type[Task], overrides: Sequence[str] = ()) -> list[TaskConfig]:
+    """RIMs as they are, then those of the ablation table, of which each RIM has as many units."""
+    if task.name not in (tables := shipped_sections(ABLATIONS)):
+        raise UserError(f"{task.name} has no ablations; {' and '.join(tables)} have")
+    whole = load(task, overrides)
+    units = whole.hidden_size // whole.num_rims
+    configs = [whole]
+    for rims, active, options in tables[task.name]:
+        sizes = [f"num_rims={rims}", f"num_active={active}", f"hidden_size={rims * units}"]
+        given = [f"core_kwargs.{key}={json.dumps(value)}" for key, value in options.items()]
+        configs.append(load(task, [*overrides, *sizes, *given]))
+    return configs

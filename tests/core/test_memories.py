@@ -1,4 +1,4 @@
-"""The memories of the paper's tables besides LSTM: RMC, NTM, DNC, EntNet and the Transformer."""
+"""The memories of the paper's tables: RMC, NTM, DNC, EntNet, the Transformer; partly also RIMs and those of torch."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_the_state_has_the_packed_width_and_zeros_are_a_fresh_one(name):
     assert torch.equal(output, made(x)[0])
 
 
-@pytest.mark.parametrize("name", [*FIXED, "transformer"])
+@pytest.mark.parametrize("name", [*FIXED, "transformer", "lstm", "gru"])
 def test_gradients_are_right(name):
     made = core(name, num_layers=1)
     x = torch.randn(3, 2, 5, dtype=torch.float64, requires_grad=True)
@@ -58,12 +58,30 @@ def test_gradients_are_right(name):
 
 # NTM first has to learn to point at all, so it takes longest.
 @pytest.mark.parametrize(
-    ("name", "rate"), [("rmc", 5e-3), ("ntm", 1e-2), ("dnc", 1e-2), ("entnet", 5e-3), ("transformer", 2e-3)]
+    ("name", "rate"),
+    [
+        ("rims", 5e-3),
+        ("lstm", 1e-2),
+        ("gru", 1e-2),
+        ("rmc", 5e-3),
+        ("ntm", 1e-2),
+        ("dnc", 1e-2),
+        ("entnet", 5e-3),
+        ("transformer", 2e-3),
+    ],
 )
 def test_it_learns_to_copy_two_digits(name, rate):
     torch.manual_seed(0)
     kwargs = {"ntm": "{slots: 8, slot_size: 8}", "dnc": "{slots: 8, slot_size: 8, read_heads: 1}"}.get(name, "{}")
-    settings = ["digits=2", "span=2", "test_spans=[2]", "hidden_size=32", "num_rims=2", "embedding_size=12"]
+    settings = [
+        "digits=2",
+        "span=2",
+        "test_spans=[2]",
+        "hidden_size=32",
+        "num_rims=2",
+        "num_active=1",
+        "embedding_size=12",
+    ]
     task = Copying(load(Copying, [f"core={name}", f"core_kwargs={kwargs}", *settings]))
     network = task.network()
     optimizer = torch.optim.Adam(network.parameters(), lr=rate)

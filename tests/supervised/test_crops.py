@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rims_rl.errors import UserError
 from rims_rl.supervised.crops import SIDE, Crops, clips, confusion, cut, measures
 from rims_rl.supervised.job import Job, Training
 from rims_rl.supervised.task import load
@@ -23,6 +24,11 @@ def test_the_ball_in_the_middle_never_moves_and_others_do():
     pictures = clips(2, 3, 30, np.random.default_rng(0))
     assert pictures[:, :, SIDE // 2, SIDE // 2].all()
     assert (pictures[0] != pictures[-1]).any((1, 2)).all()
+
+
+def test_more_balls_than_there_is_room_for_is_one_sentence():
+    with pytest.raises(UserError, match=r"no room for 40 balls of radius 0\.8"):
+        Crops(load(Crops, [*TINY, "balls=40"])).network()
 
 
 def test_measures_by_hand():

@@ -52,10 +52,18 @@ def test_a_damaged_file_is_named(folder):
         mnist("train", folder)
 
 
-def test_a_missing_file_is_named(folder):
-    (folder / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(UserError, match=r"has no t10k-labels-idx1-ubyte.gz, .*; put it there, or leave out --data-dir"):
-        SequentialMnist(load(SequentialMnist), folder).network()
+@pytest.mark.parametrize("task", [SequentialMnist, MovingMnist])
+@pytest.mark.parametrize("name", ["t10k-labels-idx1-ubyte", "train-images-idx3-ubyte"])
+def test_a_missing_file_is_named(folder, task, name):
+    for path in folder.glob(f"{name}*"):
+        path.unlink()
+    with pytest.raises(UserError, match=rf"has no {name}.gz, .*; put it there, or leave out --data-dir"):
+        task(load(task), folder).network()
+
+
+def test_a_batch_of_more_than_all_images_is_one_sentence(folder):
+    with pytest.raises(UserError, match="batch_size must be at most 40, all images, got 41"):
+        SequentialMnist(load(SequentialMnist, ["batch_size=41"]), folder).network()
 
 
 def test_neither_cache_nor_network_is_one_sentence(tmp_path, monkeypatch):
@@ -132,6 +140,6 @@ def test_masking_rims_one_by_one(folder):
     network = task.network().eval()
     with torch.no_grad():
         found, record = task.tests(network, 2), task.record(network)
-    assert list(found) == ["all RIMs", "without RIM 0", "without RIM 1", "without RIM 2"]
+    assert list(found) == ["whole", "without RIM 0", "without RIM 1", "without RIM 2"]
     assert len({each["cross entropy rolled out"] for each in found.values()}) == 4
     assert list(record["film"]) == ["truth", *found] and all(len(frame) == 32 * 32 for frame in record["film"]["truth"])

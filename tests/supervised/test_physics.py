@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rims_rl.errors import UserError
 from rims_rl.supervised.bouncing_balls import KINDS, BouncingBalls, clips, correlation
+from rims_rl.supervised.figures import figures
+from rims_rl.supervised.job import Job, run_job
+from rims_rl.supervised.page import read_groups
 from rims_rl.supervised.physics import BOX, Balls, draw, draw_velocities, place, simulate
 from rims_rl.supervised.task import load
 from rims_rl.supervised.video import frame_losses, roll_out
@@ -109,11 +113,13 @@ def test_frame_losses_by_hand():
 
 
 def test_tests_and_record_cover_every_kind():
-    task = BouncingBalls(load(BouncingBalls, [*TINY, "test_balls=[four,curtain]"]))
+    task = BouncingBalls(load(BouncingBalls, [*TINY, "test_sequences=2", "test_balls=[four,curtain]"]))
     with torch.no_grad():
         network = task.network().eval()
-        found = task.tests(network, 3)
+        found, record = task.tests(network, 3), task.record(network)
     assert list(found) == ["four", "curtain"] and len(found["four"]) == 3
+    assert list(record["film"]) == ["four", "four, predicted", "curtain", "curtain, predicted"]
+    assert all(len(row) == 2 and len(row[0]) == 32 * 32 for row in record["film"].values())  # frames 1 and 5
 
 
 def test_nothing_to_roll_out_is_one_sentence():
@@ -136,6 +142,19 @@ def test_each_rim_sees_its_own_strip():
     assert len(record["active"]) == len(record["correlation"]) == 6 and len(record["active"][0]) == 7
     with pytest.raises(UserError, match=r"strips=true needs RIMs .* --set core_kwargs.own_elements=true"):
         BouncingBalls(load(BouncingBalls, [*TINY, "strips=true"])).network()
+
+
+def test_how_rims_follow_their_strips_is_kept_over_training_and_drawn(tmp_path):
+    settings = ["strips=true", "core_kwargs={own_elements: true}", "iterations=2", "test_every=1", "test_sequences=2"]
+    job = Job(BouncingBalls, load(BouncingBalls, [*TINY, "test_balls=[four]", *settings]), 0)
+    run_job(job, tmp_path, tmp_path, None, workers=0)
+    groups = read_groups(BouncingBalls, tmp_path)
+    ((result,),) = groups.values()
+    saved = load_file(tmp_path / "supervised/bouncing_balls" / job.name / "network.safetensors")
+    assert saved["decoder.9.weight"].shape == (32, 64, 4, 4)  # in whatever order it was in memory
+    assert result["on_the_way"][-1]["correlation"] == pytest.approx(result["record"]["correlation"], abs=1e-5)
+    (axes,) = figures(BouncingBalls, groups)["correlation"].axes
+    assert len(axes.lines) == 6 and axes.lines[0].get_xdata().tolist() == [1, 2]
 
 
 def test_correlation_by_hand():
