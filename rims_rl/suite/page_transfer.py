@@ -191,7 +191,7 @@ def _speed(plan: Plan, group: Group, results: dict[str, Any]) -> float | None:
     cells = [cell for cell in transfer_cells(plan.suite, plan.name) if (cell.algo, cell.core) == group]
     there = [results[cell.transfer.hash] for cell in cells if cell.transfer.hash in results]
     seconds = sum(result["seconds"]["training"] for result in there)
-    return round(sum(result["steps"] for result in there) / seconds, 1) if there else None
+    return round(sum(result["steps"] for result in there) / seconds, 1) if seconds else None
 
 
 def _plain(cell: Measures) -> dict[str, Any]:
