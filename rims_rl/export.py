@@ -56,7 +56,7 @@ def export(
     if card:
         check_card(out.parent)
     about |= {"score": _score(run, about.get("steps")), "action_meanings": _action_meanings(env)}
-    about |= {key: value for key, value in provenance().items() if key not in ("seconds", "machine")}
+    about |= {key: value for key, value in provenance().items() if key not in ("seconds", "machine", "loops")}
 
     console = Console(highlight=False, soft_wrap=True)
     temporary = out.with_name(f".{os.getpid()}.{out.name}")  # the compiler wants the suffix at the end

@@ -21,6 +21,8 @@ def provenance(started: float | None = None) -> dict[str, Any]:
     import numpy
     import torch
 
+    from rims_rl.core import native
+
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seconds": None if started is None else round(time.time() - started, 1),
@@ -28,6 +30,7 @@ def provenance(started: float | None = None) -> dict[str, Any]:
         "commit": _commit(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
+        "loops": "torch" if native.library(torch.float32) is None else "C",  # of RIMs
         "python": platform.python_version(),
         "machine": {"cpu": _cpu_name(), "cores": os.cpu_count(), "system": platform.system()},
     }
@@ -48,7 +51,7 @@ def _commit() -> str | None:
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     if head.returncode:
         return None
-    dirty = subprocess.run([*git, "status", "--porcelain", "--", "*.py"], capture_output=True, text=True)
+    dirty = subprocess.run([*git, "status", "--porcelain", "--", "*.py", "*.c"], capture_output=True, text=True)
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 

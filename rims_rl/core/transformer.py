@@ -46,8 +46,11 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if hidden_size % heads or hidden_size % 2:
-            raise ValueError(f"hidden_size must be even and a multiple of heads={heads}, got {hidden_size}")
+        if hidden_size % (step := math.lcm(heads, 2)):
+            raise ValueError(
+                f"hidden_size must be even and a multiple of heads={heads}, got {hidden_size}; "
+                f"{max(1, hidden_size // step) * step} would do"
+            )
         self.input_size, self.num_layers = input_size, num_layers
         self.hidden_size = self.output_size = hidden_size
         self.read = nn.Linear(input_size, hidden_size)

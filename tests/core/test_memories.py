@@ -146,7 +146,7 @@ def test_the_transformer_does_not_see_the_future():
     [
         ("rmc", 9, "hidden_size must be a multiple of num_rims \\* heads = 2 \\* 2, got 9; 8 would do"),
         ("entnet", 9, "hidden_size must be a multiple of num_rims=2, got 9; 8 would do"),
-        ("transformer", 9, "hidden_size must be even and a multiple of heads=4, got 9"),
+        ("transformer", 9, "hidden_size must be even and a multiple of heads=4, got 9; 8 would do"),
     ],
 )
 def test_a_size_that_does_not_divide_is_answered_with_one_that_does(name, size, words):
