@@ -58,6 +58,13 @@ def test_the_speed_on_minigrid_is_that_of_the_result_file():
     assert f"{100 * parts['update: core'] / sum(parts.values()):.0f} % of its time are the core's" in page
 
 
+def test_the_speed_of_supervised_tasks_is_that_of_the_result_file():
+    page = (ROOT / "docs/supervised.md").read_text()
+    short, long = json.loads((ROOT / "docs/results/bench_supervised.json").read_text())["cases"]
+    for core, speed in short["sequences_per_second"].items():
+        assert f"| `{core}` | {speed:.0f} | {long['sequences_per_second'][core]:.0f} |" in page
+
+
 def test_what_suites_in_the_papers_size_would_take_is_computed_from_the_result_files():
     train, small = (
         json.loads((ROOT / f"docs/results/{name}.json").read_text()) for name in ("bench_train", "transfer_small")
