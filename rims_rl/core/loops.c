@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
 #define LANES ((long)(VECTOR_BYTES / sizeof(real)))
 #define MAX_ROWS 6 /* of a tile: 6 x 2 sums, 2 vectors of weights and one of input fit into 16 registers */
 #define MAX_PIECE 256
@@ -38,7 +45,11 @@ INLINE real *row(const rows *s, long t, long k, long b) { return s->at + t * s->
 
 INLINE int is_active(const layer *l, long t, long k, long b) { return *row(&l->active, t, k, b) != 0; }
 
-INLINE long padded(long columns) { return (columns + LANES - 1) / LANES * LANES; }
+/* Columns of packed weights: whole vectors, of whatever processor. */
+INLINE long padded(long columns) {
+    const long whole = PADDED_BYTES / sizeof(real);
+    return (columns + whole - 1) / whole * whole;
+}
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
@@ -70,7 +81,7 @@ INLINE void tile(const int add, const int R, const int C, real *const *a, long i
 INLINE void tiles(const int add, const int R, const int C, real *const *a, long inner, const real *b, long stride,
                   real *const *out, long columns) {
     long column = 0;
-    for (; column + C * LANES <= padded(columns); column += C * LANES)
+    for (; column + (C - 1) * LANES < columns; column += C * LANES)
         tile(add, R, C, a, inner, b, stride, out, column, columns);
     for (; column < columns; column += LANES) tile(add, R, 1, a, inner, b, stride, out, column, columns);
 }
@@ -102,19 +113,12 @@ static void add_product(long count, real *const *a, long inner, const real *b, l
     product(1, count, a, inner, b, stride, out, columns);
 }
 
-/* The sum of all lanes, by halves. */
 INLINE real total(vec x) {
-    typedef real half __attribute__((vector_size(VECTOR_BYTES / 2), aligned(sizeof(real))));
-    typedef real quarter __attribute__((vector_size(VECTOR_BYTES / 4), aligned(sizeof(real))));
-    half halves[2];
-    quarter quarters[2];
-    memcpy(halves, &x, sizeof(x));
-    halves[0] += halves[1];
-    memcpy(quarters, halves, sizeof(half));
-    quarters[0] += quarters[1];
-    real sum = 0;
-    for (int i = 0; i < LANES / 4; i++) sum += quarters[0][i];
-    return sum;
+    real lanes[LANES];
+    memcpy(lanes, &x, sizeof(x));
+    for (long half = LANES / 2; half > 0; half /= 2)
+        for (long i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
 }
 
 INLINE real dot(const real *a, const real *b, long size) {

@@ -27,8 +27,10 @@ from rims_rl.core.cell import RIMCell
 from rims_rl.core.reading import OneElement, add, is_one_element
 
 _SOURCE = Path(__file__).with_name("loops.c")
-_VECTOR_BYTES = 64
-_FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", f"-DVECTOR_BYTES={_VECTOR_BYTES}")
+_PADDED_BYTES = 64
+# Tuned for some processors, gcc does without fused multiply-adds in some tiles: then a row would depend, in its last
+# bits, on how many are beside it.
+_FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPADDED_BYTES={_PADDED_BYTES}")
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 _SIZES = ("T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "num_active")
 # What the struct of loops.c holds, in its order, and along which of steps t, RIMs k and batch rows b it goes.
@@ -143,7 +145,7 @@ def backward(
 def _new(like: Tensor, *shape: int) -> Tensor:
     """Room for a tensor whose last row may be read in whole vectors."""
     size = math.prod(shape)
-    return like.new_empty(size + _VECTOR_BYTES // like.element_size())[:size].view(shape)
+    return like.new_empty(size + _PADDED_BYTES // like.element_size())[:size].view(shape)
 
 
 def _in_loop(s: SimpleNamespace) -> dict[str, Tensor]:
@@ -173,7 +175,7 @@ def _layer(
             if "t" in strides and tensor.shape[order.index("t")] == 1:
                 strides["t"] = 0  # not kept: each step overwrites the one before
             setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
-    vector, loops, packed = _VECTOR_BYTES // s.values.element_size(), library(s.values.dtype), []
+    vector, loops, packed = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype), []
     for key, weight in weights.items():
         columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
         packed.append(weight.new_empty(K, inner, columns + -columns % vector))
