@@ -31,6 +31,11 @@ def variants_page(plan: Plan, done: Done, out: Path) -> str:
     for (env, algo), cores in groups.items():
         reference = next(iter(cores.values()))[0]["evaluation"]["reference"]
         sections.append(f"{env}, {algo}:\n\n" + "\n".join(_findings(compared[env, algo], cores, reference)))
+    if any(each["improvement"] for each in compared.values()):
+        sections.append(
+            "With few seeds bootstrap intervals are rather too narrow, and several pairs are compared: an interval "
+            "that only just leaves out 0.5 is weak evidence."
+        )
     if plan.suite.curve:
         picture = out.with_name(f"{out.stem}_curves.png")
         with replacing(picture) as temporary:
@@ -71,11 +76,6 @@ def _findings(compared: dict[str, Any], cores: Groups, reference: str) -> list[s
             else:
                 lines.append(f"- {of} loses {'less' if probability.value > 0.5 else 'more'} by novelty than {over}")
             lines[-1] += f" (probability that a run of {of} loses less: {probability})."
-    if compared["improvement"]:
-        lines.append(
-            "\nWith few seeds bootstrap intervals are rather too narrow, and several pairs are compared: an interval "
-            "that only just leaves out 0.5 is weak evidence."
-        )
     return lines
 
 
