@@ -92,10 +92,9 @@ class _Sequences(_Buffer):
         """h and c at the beginning of the chosen sequences, each (layers, sequences, hidden)."""
         # sequence i is number i % len(states) of environment i // len(states)
         env, number = np.divmod(chosen, len(self.states))
-        return tuple(
-            torch.stack([getattr(self.states[n], whose)[part][:, e] for e, n in zip(env, number, strict=True)], 1)
-            for part in (0, 1)
-        )
+        # (number, layers, environment, hidden) -> (sequences, layers, hidden)
+        parts = (torch.stack([getattr(state, whose)[part] for state in self.states]) for part in (0, 1))
+        return tuple(part[number, :, env].transpose(0, 1) for part in parts)
 
 
 class SequenceRolloutBuffer(_Sequences, RecurrentRolloutBuffer):

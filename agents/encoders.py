@@ -119,12 +119,13 @@ class CodeGridEncoder(GridEncoder):
         width, height, _ = observation_space.shape
         sizes = observation_space.high.max((0, 1)).astype(int) + 1
         super().__init__(spaces.Box(0, 1, (int(sizes.sum()), width, height)), features_dim)
-        self._sizes = sizes.tolist()
+        # of each plane: which of the three codes it is of, and for which value of it; no buffers: they are not saved
+        self._code = torch.as_tensor(np.repeat(np.arange(3), sizes))
+        self._value = torch.as_tensor(np.concatenate([np.arange(size) for size in sizes]), dtype=torch.float32)
 
     def forward(self, observations: Tensor) -> Tensor:
-        channels = enumerate(self._sizes)
-        planes = [observations[..., c, None] == torch.arange(size, device=observations.device) for c, size in channels]
-        result: Tensor = self.network(torch.cat(planes, -1).permute(0, 3, 1, 2).to(observations.dtype))
+        code, value = (x.to(observations.device) for x in (self._code, self._value))
+        result: Tensor = self.network((observations[..., code] == value).to(value.dtype).permute(0, 3, 1, 2))
         return result
 
 

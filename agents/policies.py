@@ -17,6 +17,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, MlpExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from rims_rl.agents.encoders import DictEncoder, NatureEncoder, SpatialEncoder
 from rims_rl.agents.progressive import ProgressiveCore, ProgressiveEncoder
@@ -89,6 +90,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
                 f"critic={self.critic_kind!r} and core={core!r}"
             )
         kwargs.setdefault("features_extractor_class", self.encoder_class)
+        if kwargs.get("optimizer_class", Adam) is Adam and kwargs.get("optimizer_kwargs") is None:
+            kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}  # eps as in Stable-Baselines3
         # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
         ActorCriticPolicy.__init__(self, observation_space, action_space, lr_schedule, **kwargs)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions only; after their init

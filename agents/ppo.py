@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, ClassVar
 
+import numpy as np
 import sb3_contrib
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents.buffers import buffer_class
 from rims_rl.agents.policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
+from rims_rl.core.native import weights_at_rest
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
@@ -88,6 +97,70 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
                 f"{longest} would do"
             )
         return length
+
+    @weights_at_rest()
+    def collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """As in sb3-contrib, with the same names for callbacks to look at. But the values of observations at which
+        episodes were cut off are computed together at the end, not each by itself as it comes."""
+        policy: Any = self.policy
+        buffer: Any = rollout_buffer
+        policy.set_training_mode(False)
+        buffer.reset()
+        if self.use_sde:
+            policy.reset_noise(env.num_envs)
+        callback.on_rollout_start()
+        lstm_states: Any = self._last_lstm_states
+        cut_off: list[tuple[int, int, Any, Any]] = []  # step, environment, observation and state
+        for n_steps in range(n_rollout_steps):
+            if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
+                policy.reset_noise(env.num_envs)
+            with torch.no_grad():
+                obs_tensor = obs_as_tensor(self._last_obs, self.device)
+                episode_starts = torch.tensor(self._last_episode_starts, dtype=torch.float32, device=self.device)
+                actions, values, log_probs, lstm_states = policy(obs_tensor, lstm_states, episode_starts)
+            actions = clipped_actions = actions.cpu().numpy()
+            if isinstance(self.action_space, spaces.Box):
+                clipped_actions = np.clip(actions, self.action_space.low, self.action_space.high)
+            new_obs, rewards, dones, infos = env.step(clipped_actions)
+            self.num_timesteps += env.num_envs
+            callback.update_locals(locals())
+            if not callback.on_step():
+                return False
+            self._update_info_buffer(infos, dones)
+            for index in np.flatnonzero(dones):
+                last = infos[index].get("terminal_observation")
+                if last is not None and infos[index].get("TimeLimit.truncated", False):
+                    state = [part[:, index] for part in lstm_states.vf]
+                    cut_off.append((n_steps, index, copy.deepcopy(last), state))  # its array may be used again
+            if isinstance(self.action_space, spaces.Discrete):
+                actions = actions.reshape(-1, 1)
+            starts, before = self._last_episode_starts, self._last_lstm_states
+            buffer.add(self._last_obs, actions, rewards, starts, values, log_probs, lstm_states=before)
+            self._last_obs, self._last_episode_starts, self._last_lstm_states = new_obs, dones, lstm_states
+        with torch.no_grad():
+            if cut_off:
+                self._add_values(buffer.rewards, cut_off)
+            episode_starts = torch.tensor(dones, dtype=torch.float32, device=self.device)
+            values = policy.predict_values(obs_as_tensor(new_obs, self.device), lstm_states.vf, episode_starts)
+        buffer.compute_returns_and_advantage(last_values=values, dones=dones)
+        callback.on_rollout_end()
+        return True
+
+    def _add_values(self, rewards: np.ndarray, cut_off: list[tuple[int, int, Any, Any]]) -> None:
+        """Add to the last reward of episodes that were cut off what could have come after it."""
+        policy: Any = self.policy
+        steps, envs, observations, states = zip(*cut_off, strict=True)
+        first: Any = observations[0]
+        if isinstance(first, dict):
+            stacked: Any = {key: np.stack([observation[key] for observation in observations]) for key in first}
+        else:
+            stacked = np.stack(observations)
+        state = tuple(torch.stack(part, 1) for part in zip(*states, strict=True))
+        going_on = torch.zeros(len(steps), device=self.device)
+        values = policy.predict_values(policy.obs_to_tensor(stacked)[0], state, going_on)
+        rewards[steps, envs] += self.gamma * values.flatten().cpu().numpy()
 
     def learn(self, total_timesteps: int, callback: MaybeCallback = None, *args: Any, **kwargs: Any) -> Any:
         if self.verbose:

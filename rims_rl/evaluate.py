@@ -15,6 +15,7 @@ from rich.progress import Progress
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from rims_rl.agents.portable import load_policy
+from rims_rl.core.native import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve, resolve_saved
 from rims_rl.envs.normalise import with_statistics
@@ -60,7 +61,7 @@ def evaluate(
     envs = with_statistics(envs, normalisation)
     if random:
         policy = _RandomActions(envs.action_space, seed)
-    with Progress(transient=True) as progress, intervene(policy, run, drop, force):
+    with Progress(transient=True) as progress, intervene(policy, run, drop, force), weights_at_rest():
         bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
 
         def report(local: dict[str, Any], _: Any) -> None:

@@ -13,6 +13,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents.portable import load_policy
+from rims_rl.core.native import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, resolve_saved
 from rims_rl.envs.normalise import with_statistics
@@ -108,9 +109,10 @@ def play_episodes(
             if report is not None:
                 report()
 
-    returns, lengths = evaluate_policy(
-        policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
-    )
+    with weights_at_rest():
+        returns, lengths = evaluate_policy(
+            policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
+        )
     assert len(ends) == episodes
     return Episodes(
         np.array(returns),

@@ -54,12 +54,18 @@ INLINE long padded(long columns) {
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 INLINE vec load(const real *from, long left) {
+    if (left >= LANES) return *(const vec *)from;
     vec x = {0};
-    memcpy(&x, from, (left < LANES ? left : LANES) * sizeof(real));
+    memcpy(&x, from, left * sizeof(real));
     return x;
 }
 
-INLINE void store(real *to, vec x, long left) { memcpy(to, &x, (left < LANES ? left : LANES) * sizeof(real)); }
+INLINE void store(real *to, vec x, long left) {
+    if (left >= LANES)
+        *(vec *)to = x;
+    else
+        memcpy(to, &x, left * sizeof(real));
+}
 
 /* R rows and C vectors of columns of the product below; R, C and `add` are constants where this is inlined. */
 INLINE void tile(const int add, const int R, const int C, real *const *a, long inner, const real *b, long stride,
@@ -113,12 +119,22 @@ static void add_product(long count, real *const *a, long inner, const real *b, l
     product(1, count, a, inner, b, stride, out, columns);
 }
 
+/* Half a vector and a quarter, as wide as they can be on any processor. */
+typedef real vec32 __attribute__((vector_size(32)));
+typedef real vec16 __attribute__((vector_size(16)));
+
 INLINE real total(vec x) {
-    real lanes[LANES];
-    memcpy(lanes, &x, sizeof(x));
-    for (long half = LANES / 2; half > 0; half /= 2)
-        for (long i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
+    union {
+        vec whole;
+        vec32 half[(VECTOR_BYTES + 31) / 32];
+        vec16 quarter[VECTOR_BYTES / 16];
+        real lanes[LANES];
+    } sum = {x};
+    if (VECTOR_BYTES > 32) sum.half[0] += sum.half[VECTOR_BYTES > 32];
+    if (VECTOR_BYTES > 16) sum.quarter[0] += sum.quarter[VECTOR_BYTES > 16];
+    for (long half = 8 / sizeof(real); half > 0; half /= 2)
+        for (long i = 0; i < half; i++) sum.lanes[i] += sum.lanes[i + half];
+    return sum.lanes[0];
 }
 
 INLINE real dot(const real *a, const real *b, long size) {
@@ -514,8 +530,18 @@ void weight_gradient(const layer *l, long threads, const rows *x, long I, const 
         for (long column = 0; column < O; column += 2 * LANES) {
             long i = 0;
             real *here = out + k * I * O;
-            for (; i + MAX_ROWS <= I; i += MAX_ROWS) outer_tile(MAX_ROWS, a, i, b, column, count, here + i * O, O);
-            for (; i < I; i++) outer_tile(1, a, i, b, column, count, here + i * O, O);
+            for (long left = I; left > 0; left = I - i) {
+                const long blocks = (left + MAX_ROWS - 1) / MAX_ROWS, R = (left + blocks - 1) / blocks;
+                switch (R) {
+                    case 1: outer_tile(1, a, i, b, column, count, here + i * O, O); break;
+                    case 2: outer_tile(2, a, i, b, column, count, here + i * O, O); break;
+                    case 3: outer_tile(3, a, i, b, column, count, here + i * O, O); break;
+                    case 4: outer_tile(4, a, i, b, column, count, here + i * O, O); break;
+                    case 5: outer_tile(5, a, i, b, column, count, here + i * O, O); break;
+                    default: outer_tile(6, a, i, b, column, count, here + i * O, O); break;
+                }
+                i += R;
+            }
         }
         free(a);
     }

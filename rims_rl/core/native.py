@@ -7,6 +7,7 @@ for LSTM cells on a CPU, if there is a C compiler (``cc``, or what ``CC`` names)
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -16,12 +17,13 @@ import platform
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rims_rl.core.cell import RIMCell
 from rims_rl.core.reading import OneElement, add, is_one_element
@@ -47,6 +49,22 @@ _LARGE = 300_000  # weights of a layer
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")
 
 
+_at_rest: dict[Any, tuple[_Layer, Any]] | None = None  # inside weights_at_rest: layers, and versions of their weights
+
+
+@contextlib.contextmanager
+def weights_at_rest() -> Iterator[None]:
+    """Inside, what the loops need beside input and state is made once and used for many steps, as in a rollout. If a
+    weight is changed all the same, this is noticed only where autograd counts it: not through ``.data``, nor by a fused
+    optimizer."""
+    global _at_rest
+    outside, _at_rest = _at_rest, {}
+    try:
+        yield
+    finally:
+        _at_rest = outside
+
+
 class _Rows(ctypes.Structure):
     _fields_ = (("at", ctypes.c_void_p), ("t", ctypes.c_long), ("k", ctypes.c_long), ("b", ctypes.c_long))
 
@@ -63,7 +81,7 @@ def usable(cell: RIMCell, values: Tensor) -> bool:
     """Whether there are loops in C for this layer; ``values`` (T, B, N, V) are what it reads."""
     rare = cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None
     large = cell.num_rims > 64 or values.shape[2] > 4096  # sizes of arrays on the stack
-    if len(values) == 1:  # it takes longer to turn large weights around than to multiply with them once
+    if len(values) == 1 and _at_rest is None:  # turning large weights around takes longer than one product with them
         large = large or sum(weight.numel() for weight in cell.parameters()) > _LARGE
     fits = cell.cell == "lstm" and values.device.type == "cpu" and not rare and not large
     return fits and library(values.dtype) is not None
@@ -73,13 +91,44 @@ def forward(
     cell: RIMCell, s: SimpleNamespace, h: Tensor, c: Tensor, save: bool, output: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As ``_forward`` of :mod:`rims_rl.core.scan`. What the backward wants goes onto the tape ``s``."""
-    T, B, N, V = s.values.shape
-    K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
-    lead, new = (K, T if save else 1, B), functools.partial(_new, s.values)
+    K, H = cell.num_rims, cell.rim_size
     if is_one_element(cell, s):
         OneElement(cell, s, save)
     else:
         s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
+    last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
+    state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
+    state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
+    layer = None if save else _known(cell, s)
+    if layer is None:
+        _make_room(cell, s, save)
+        bias = (s.bias_ih + s.bias_hh).unsqueeze(-1)
+        layer = _layer(cell, s, vars(s) | state, _in_loop(s) | {"bias": bias}, turned=True)
+        # a part of a layer, see intervention.py, has weights of its own each time
+        if not save and _at_rest is not None and isinstance(cell.weight_hh, nn.Parameter):
+            _at_rest[cell, s.values.shape] = layer, _versions(cell)
+    else:
+        _point(layer, vars(s) | state)
+    library(h.dtype).forward(ctypes.byref(layer), _threads(s))
+    return output[-1], last_c
+
+
+def _known(cell: RIMCell, s: SimpleNamespace) -> _Layer | None:
+    """The layer of an earlier call, if weights are at rest and none of them has changed."""
+    layer, versions = (_at_rest or {}).get((cell, s.values.shape), (None, None))
+    return layer if layer is not None and versions == _versions(cell) else None
+
+
+def _versions(cell: RIMCell) -> list[tuple[int, int]]:
+    return [(weight.data_ptr(), weight._version) for weight in cell.parameters()]
+
+
+def _make_room(cell: RIMCell, s: SimpleNamespace, save: bool) -> None:
+    """For everything the loop writes, of all steps or only of the last."""
+    T, B, N, V = s.values.shape
+    K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
+    lead, new = (K, T if save else 1, B), functools.partial(_new, s.values)
+    if not is_one_element(cell, s):
         s.query, s.read = new(*lead, n * cell.input_key_size), new(*lead, V)
         s.attention = new(lead[1], B * n, K, N + 1)
     s.h_in, s.c_in, s.told, s.gates = new(*lead, H), new(*lead, H), new(*lead, H), new(*lead, 4 * H)
@@ -87,13 +136,6 @@ def forward(
     if cell.communication:
         s.qkv, s.heard = new(*lead, s.comm_qkv.shape[1]), new(*lead, s.comm_out.shape[2])
         s.p = new(lead[1], B * m, K, K).transpose(2, 3)  # who is heard, who listens; in memory the other way round
-    last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
-    state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
-    state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
-    bias = (s.bias_ih + s.bias_hh).unsqueeze(-1)
-    layer, _keep = _layer(cell, s, vars(s) | state, _in_loop(s) | {"bias": bias}, turned=True)
-    library(h.dtype).forward(ctypes.byref(layer), _threads(s))
-    return output[-1], last_c
 
 
 def backward(
@@ -111,7 +153,7 @@ def backward(
     tape["d_gates"] = _new(s.values, *s.gates.shape)
     if cell.communication:
         tape |= {"d_heard": torch.empty_like(s.told), "d_qkv": _new(s.values, *s.qkv.shape)}
-    layer, _keep = _layer(cell, s, tape, _in_loop(s), turned=False)
+    layer = _layer(cell, s, tape, _in_loop(s), turned=False)
     loops, threads = library(d_h.dtype), _threads(s)
     loops.backward(ctypes.byref(layer), threads)
 
@@ -155,33 +197,42 @@ def _in_loop(s: SimpleNamespace) -> dict[str, Tensor]:
 
 
 def _threads(s: SimpleNamespace) -> int:
-    """Not several for a few rows: waking them takes longer."""
+    """Not several for little work: waking them takes longer."""
     T, B, *_ = s.values.shape
-    return int(min(torch.get_num_threads(), B, 1 + T * B // 32))
+    work = T * B * sum(weight.numel() for weight in _in_loop(s).values())
+    return int(min(torch.get_num_threads(), B, 1 + work // 5_000_000))
 
 
-def _layer(
-    cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dict[str, Tensor], turned: bool
-) -> tuple[_Layer, list[Tensor]]:
-    """The struct of loops.c, and tensors that must live as long as it is used."""
+def _layer(cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dict[str, Tensor], turned: bool) -> _Layer:
+    """The struct of loops.c."""
     T, B, N, V = s.values.shape
     K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
     sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
     layer = _Layer(*sizes, cell.num_active)
-    heads = {"attention": n, "p": cell.comm_heads}  # these have the heads of a row one after the other
-    for key, order in _TENSORS.items():
-        if (tensor := tape.get(key)) is not None:
-            strides = {letter: tensor.stride(dim) for dim, letter in enumerate(order)}
-            if "t" in strides and tensor.shape[order.index("t")] == 1:
-                strides["t"] = 0  # not kept: each step overwrites the one before
-            setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
-    vector, loops, packed = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype), []
+    layer.kept = [tape]  # tensors live as long as the struct
+    _point(layer, tape)
+    vector, loops = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype)
     for key, weight in weights.items():
         columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
-        packed.append(weight.new_empty(K, inner, columns + -columns % vector))
-        loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, packed[-1].data_ptr())
-        setattr(layer, key, packed[-1].data_ptr())
-    return layer, packed
+        packed = weight.new_empty(K, inner, columns + -columns % vector)
+        loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, packed.data_ptr())
+        setattr(layer, key, packed.data_ptr())
+        layer.kept.append(packed)
+    return layer
+
+
+def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
+    """Let the struct point to these tensors; to nothing where they are None."""
+    heads = {"attention": layer.n, "p": layer.m}  # these have the heads of a row one after the other
+    for key in _TENSORS.keys() & tensors.keys():
+        tensor, order = tensors[key], _TENSORS[key]
+        if tensor is None:
+            setattr(layer, key, _Rows())
+            continue
+        strides = {letter: tensor.stride(dim) for dim, letter in enumerate(order)}
+        if "t" in strides and tensor.shape[order.index("t")] == 1:
+            strides["t"] = 0  # not kept: each step overwrites the one before
+        setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
 
 
 @functools.cache

@@ -88,3 +88,41 @@ def test_without_a_compiler_or_unwanted_the_layer_works_all_the_same(fresh, name
     assert native.library(torch.float32) is None
     output, _ = RIM(10, 60, 6, 4)(torch.randn(5, 3, 10))
     assert output.shape == (5, 3, 60)
+
+
+@pytest.mark.parametrize("options", [{}, {"input_heads": 2}, {"communication": False}, {"num_active": 6}])
+@pytest.mark.parametrize("elements", [1, 3])
+def test_steps_with_weights_at_rest_are_the_same_and_changed_weights_are_noticed(options, elements):
+    torch.manual_seed(0)
+    rim = RIM(10, 60, **{"num_rims": 6, "num_active": 4, "num_layers": 2, **options})
+    other = RIM(10, 60, **{"num_rims": 6, "num_active": 4, "num_layers": 2, **options})
+    optimizer = torch.optim.Adam(rim.parameters(), lr=0.1)
+
+    def steps():
+        """Some with resets, with another batch size, with a RIM dropped, and with weights that have changed."""
+        rim.load_state_dict(start)
+        outputs, state = [], None
+        for t in range(12):
+            with torch.no_grad():
+                output, state = rim(x[t : t + 1], state, starts[t : t + 1] if t % 2 else None)
+            outputs.append(output)
+            if t == 3:
+                outputs.append(rim(x[:1, :2])[0].detach())
+            if t == 5:
+                with rim.drop(1), torch.no_grad():
+                    outputs.append(rim(x[:1])[0])
+            if t == 7:
+                rim(x)[0].sum().backward()
+                optimizer.step()
+            if t == 9:
+                rim.load_state_dict(other.state_dict())
+        return outputs
+
+    start = {name: weight.clone() for name, weight in rim.state_dict().items()}
+    x, starts = torch.randn(12, 5, elements, 10), torch.rand(12, 5) < 0.3
+    expected = steps()
+    optimizer = torch.optim.Adam(rim.parameters(), lr=0.1)
+    rim.zero_grad()
+    with native.weights_at_rest():
+        assert [torch.equal(a, b) for a, b in zip(steps(), expected, strict=True)] == [True] * 14
+    assert native._at_rest is None
