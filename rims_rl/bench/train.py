@@ -22,6 +22,7 @@ from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.encoders import DictEncoder
 from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.bench.update import N_ENVS, N_STEPS, encoder_forward, encoder_update, forward, make_models
+from rims_rl.core.native import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.minigrid_vec import make_minigrid
 from rims_rl.envs.names import Resolved, resolve
@@ -206,8 +207,9 @@ def _heads_update(model: Any) -> Callable[[], None]:
 
 def _many(run: Callable[[], object], times: int) -> Callable[[], None]:
     def runs() -> None:
-        for _ in range(times):
-            run()
+        with weights_at_rest():  # as in a rollout
+            for _ in range(times):
+                run()
 
     return runs
 
