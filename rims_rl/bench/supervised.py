@@ -19,7 +19,7 @@ from rims_rl.supervised.copying import Copying
 from rims_rl.supervised.task import load
 
 CORES = ("rims", "lstm", "gru", "rmc", "ntm", "dnc", "entnet", "transformer")
-ZOO = "rims, zoo settings"  # with dropout, so without the fast backward
+ZOO = "rims, zoo settings"  # with dropout
 NAMES = ("rims", ZOO, *CORES[1:])
 SPANS, BATCH, HIDDEN = (50, 200), 64, 600
 DATA = "data"

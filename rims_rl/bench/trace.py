@@ -89,7 +89,7 @@ class _Bare(RIM):
         h, c = self._check_state(state, x, x.shape[1])
         (layer,), last_h, last_c = self.layers, [], []
         for h_l, c_l in zip(h.unbind(0), c.unbind(0), strict=True):
-            run = scan if _can_scan(layer, x) else plain_scan  # type: ignore[arg-type]
+            run = scan if _can_scan(x) else plain_scan
             x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts)  # type: ignore[arg-type]
             last_h.append(h_l)
             last_c.append(c_l)

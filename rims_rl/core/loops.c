@@ -37,6 +37,7 @@ typedef struct {
     rows h_0, c_0, h, c, h_in, c_in;           /* the first state, after each step, and going into the step */
     rows active, gates, told;                  /* told: h before communication */
     rows qkv, p, heard;                        /* p (m, K who listens, K who is heard) for each row of the batch */
+    rows read_mask, heard_mask;                /* of dropout, or absent: of what is read, and of what h gains by hearing */
     rows d_out, d_h, d_c, d_gates, d_heard, d_qkv, d_query, d_keys, d_values, d_null;
     real *bias, *input_query, *weight_ih, *weight_hh, *comm_qkv, *comm_out; /* columns padded to whole vectors */
 } layer;
@@ -151,6 +152,10 @@ INLINE void add_scaled(real *out, real factor, const real *a, long size) {
     for (long i = 0; i < size; i++) out[i] += factor * a[i];
 }
 
+INLINE void multiply(real *out, const real *a, long size) {
+    for (long i = 0; i < size; i++) out[i] *= a[i];
+}
+
 INLINE void fill(real *out, real value, long size) {
     for (long i = 0; i < size; i++) out[i] = value;
 }
@@ -240,6 +245,7 @@ static void read_set(const layer *l, long t, long k, long b) {
         for (long i = 0; i < l->N; i++)
             add_scaled(read + head * w, attention[i], row(&l->values, t, 0, b) + (i * n + head) * w, w);
     }
+    if (l->read_mask.at) multiply(read, row(&l->read_mask, t, k, b), n * w);
 }
 
 /* Who is active: those with the least attention on null, of equal ones the first. */
@@ -282,9 +288,26 @@ static void listen(const layer *l, long t, long b) {
     }
 }
 
+/* Add what active RIMs heard to their h. */
+static void hear(const layer *l, long t, long k, long begin, long end) {
+    const long H = l->H, values = l->m * l->v;
+    if (!l->heard_mask.at) {
+        transform(l, t, k, begin, end, 0, &l->heard, values, l->comm_out, &l->h, H);
+        return;
+    }
+    real *gain = calloc((end - begin) * H, sizeof(real));
+    const rows of_gain = {gain - begin * H, 0, 0, H};
+    transform(l, t, k, begin, end, 0, &l->heard, values, l->comm_out, &of_gain, H);
+    for (long b = begin; b < end; b++) {
+        multiply(row(&of_gain, t, k, b), row(&l->heard_mask, t, k, b), H);
+        add_scaled(row(&l->h, t, k, b), 1, row(&of_gain, t, k, b), H);
+    }
+    free(gain);
+}
+
 static void forward_rows(const layer *l, long begin, long end) {
     const long K = l->K, H = l->H, G = 4 * H, V = l->n * l->w, queries = l->n * l->d;
-    const long size = l->m * (2 * l->e + l->v), values = l->m * l->v;
+    const long size = l->m * (2 * l->e + l->v);
 
     for (long t = 0; t < l->T; t++) {
         for (long k = 0; k < K; k++) {
@@ -331,7 +354,7 @@ static void forward_rows(const layer *l, long begin, long end) {
         }
         if (!l->qkv.at) continue;
         for (long b = begin; b < end; b++) listen(l, t, b);
-        for (long k = 0; k < K; k++) transform(l, t, k, begin, end, 0, &l->heard, values, l->comm_out, &l->h, H);
+        for (long k = 0; k < K; k++) hear(l, t, k, begin, end);
     }
 }
 
@@ -426,7 +449,10 @@ static void backward_rows(const layer *l, long begin, long end) {
             fill(scratch, 0, room);
             for (long k = 0; k < K; k++) {
                 for (long b = begin; b < end; b++)
-                    if (is_active(l, t, k, b)) copy(row(&l->d_heard, t, k, b), row(&l->d_h, t, k, b), H);
+                    if (is_active(l, t, k, b)) {
+                        copy(row(&l->d_heard, t, k, b), row(&l->d_h, t, k, b), H);
+                        if (l->heard_mask.at) multiply(row(&l->d_heard, t, k, b), row(&l->heard_mask, t, k, b), H);
+                    }
                 transform(l, t, k, begin, end, 0, &l->d_heard, H, l->comm_out, &of_read, values);
             }
             for (long b = begin; b < end; b++) listen_backward(l, t, b, &of_read);
@@ -453,7 +479,10 @@ static void backward_rows(const layer *l, long begin, long end) {
             if (l->query.at) {
                 transform(l, t, k, begin, end, 0, &l->d_gates, G, l->weight_ih, &of_read, V);
                 for (long b = begin; b < end; b++)
-                    if (is_active(l, t, k, b)) read_backward(l, t, k, b, row(&of_read, t, k, b));
+                    if (is_active(l, t, k, b)) {
+                        if (l->read_mask.at) multiply(row(&of_read, t, k, b), row(&l->read_mask, t, k, b), V);
+                        read_backward(l, t, k, b, row(&of_read, t, k, b));
+                    }
                 transform(l, t, k, begin, end, 0, &l->d_query, queries, l->input_query, &l->d_h, H);
             } else if (l->probes.at)
                 for (long b = begin; b < end; b++) {

@@ -41,7 +41,7 @@ _TENSORS = {
     "keys": "tb", "values": "tb", "query": "ktb", "attention": "tb", "read": "ktb",
     "probes": "ktb", "reads": "ktb", "null": "ktb",
     "h_0": "bk", "c_0": "bk", "h": "tbk", "c": "bk", "h_in": "ktb", "c_in": "ktb", "active": "ktb", "gates": "ktb",
-    "told": "ktb", "qkv": "ktb", "p": "tb", "heard": "ktb",
+    "told": "ktb", "qkv": "ktb", "p": "tb", "heard": "ktb", "read_mask": "ktb", "heard_mask": "ktb",
     "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "ktb", "d_heard": "ktb", "d_qkv": "ktb", "d_query": "ktb",
     "d_keys": "tb", "d_values": "tb", "d_null": "ktb",
 }  # fmt: skip

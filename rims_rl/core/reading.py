@@ -28,6 +28,8 @@ class OneElement:
         self.cell, self.s = cell, s
         if save is not None:
             values = s.values.view(1, T * B, -1).expand(K, -1, -1)
+            if s.read_mask is not None:
+                values = values * s.read_mask.flatten(1, 2)
             s.reads = torch.bmm(values, s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
             if s.keys is not None:  # minus the logit of x is the log-odds of null
                 keys = (s.keys.view(1, T * B, -1) * (-1 / math.sqrt(cell.input_key_size))).expand(K, -1, -1)
@@ -69,16 +71,22 @@ class OneElement:
             d_keys = torch.mm(d_probes, s.input_query.transpose(0, 1).flatten(1).t()).view_as(s.keys)
             d_query = torch.mm(s.keys.flatten(0, 2).t(), d_probes).view(-1, K, self.cell.rim_size).transpose(0, 1)
             add(gradients, "input_query", d_query)
-        if rows is None:
+        if rows is None and s.read_mask is None:
             d_reads = d_inp if s.keys is None else d_inp * (1 - s.null)
             d_reads = d_reads.permute(1, 2, 0, 3).reshape(T * B, -1)
             add(gradients, "weight_ih", torch.mm(d_reads.t(), values).view_as(s.weight_ih))
             return d_keys, torch.mm(d_reads, s.weight_ih.flatten(0, 1)).view_as(s.values)
         d_values, d_weight_ih = torch.zeros_like(values), _zeros(gradients, "weight_ih", s.weight_ih.shape, values)
-        for k, row in enumerate(rows):
-            d_reads = d_inp[k].flatten(0, 1)[row].mul_(1 - s.null[k].flatten(0, 1)[row])
-            d_weight_ih[k].addmm_(d_reads.t(), values[row])
-            d_values.index_add_(0, row, torch.mm(d_reads, s.weight_ih[k]))
+        for k, row in enumerate(rows or [torch.arange(T * B, device=values.device)] * K):
+            d_reads, read = d_inp[k].flatten(0, 1)[row], values[row]
+            if s.keys is not None:
+                d_reads.mul_(1 - s.null[k].flatten(0, 1)[row])
+            d_read = torch.mm(d_reads, s.weight_ih[k])
+            if s.read_mask is not None:
+                mask = s.read_mask[k].flatten(0, 1)[row]
+                read, d_read = read.mul_(mask), d_read.mul_(mask)
+            d_weight_ih[k].addmm_(d_reads.t(), read)
+            d_values.index_add_(0, row, d_read)
         return d_keys, d_values.view_as(s.values)
 
 
@@ -127,14 +135,18 @@ class Set:
             active.scatter_(0, first[:, : self.cell.num_active].t().unsqueeze(-1), 1)
         read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)
         self.read_of[t].view(K, B, n, -1).copy_(read.permute(2, 0, 1, 3))
+        if s.read_mask is not None:
+            self.read_of[t].mul_(s.read_mask[:, t])
 
     def add(self, t: int, bias: Tensor, out: Tensor) -> Tensor:
         return torch.baddbmm(bias, self.read_of[t], self.s.weight_ih.transpose(1, 2), out=out)
 
     def backward(self, t: int, d_inp: Tensor, d_h: Tensor) -> Tensor:
         s, (K, B, _), n = self.s, d_h.shape, self.cell.input_heads
-        d_read = torch.bmm(d_inp, s.weight_ih).view(K, B, n, -1)
-        self.d_read[t].view(B, n, K, -1).copy_(d_read.permute(1, 2, 0, 3))
+        d_read = torch.bmm(d_inp, s.weight_ih)
+        if s.read_mask is not None:
+            d_read.mul_(s.read_mask[:, t])
+        self.d_read[t].view(B, n, K, -1).copy_(d_read.view(K, B, n, -1).permute(1, 2, 0, 3))
         d_weights = torch.bmm(self.d_read[t], s.value_rows[t].transpose(1, 2)).mul_(s.attention[t])
         if s.kept is not None:
             d_weights.mul_(s.kept[t])

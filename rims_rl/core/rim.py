@@ -108,7 +108,7 @@ class RIM(nn.Module):
         last_h, last_c = [], []
         for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
             records: list[Record] | None = [] if self._traces else None
-            run = scan if _can_scan(layer, x) else plain_scan  # type: ignore[arg-type]
+            run = scan if _can_scan(x) else plain_scan
             if self._dropped or self._forced:
                 part = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type]
                 x, h_l, c_l = part.scan(run, x, h_l, c_l, episode_starts, records)
@@ -209,10 +209,9 @@ class RIM(nn.Module):
         return state
 
 
-def _can_scan(layer: RIMCell, x: Tensor) -> bool:
-    """Dropout draws a new mask at every step, and what traces, compiles or casts code wants plain operations."""
-    dropout = layer.training and (layer.input_dropout > 0 or (layer.comm_dropout > 0 and layer.communication))
-    return not (dropout or x.is_meta or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
+def _can_scan(x: Tensor) -> bool:
+    """What traces, compiles or casts code wants plain operations."""
+    return not (x.is_meta or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
 
 
 def plain_scan(

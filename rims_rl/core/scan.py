@@ -40,7 +40,7 @@ _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm
 def scan(
     cell: RIMCell, x: Tensor, h: Tensor, c: Tensor, starts: Tensor | None = None, records: list[Record] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run ``cell`` over ``x`` (T, B, N, D) from ``h`` and ``c``, each (B, K * H). Dropout is not applied.
+    """Run ``cell`` over ``x`` (T, B, N, D) from ``h`` and ``c``, each (B, K * H).
 
     ``starts`` (T, B) is not zero where the state is set to zero before the step. Returns the outputs (T, B, K * H) and
     the last state. If ``records`` is a list, what happened inside is appended to it.
@@ -102,6 +102,9 @@ def _run(
         piece = slice(begin, begin + steps)
         part = (None if x is None else x[piece] for x in (keep, keys, values))
         tape = _tape(*part, *weights)
+        lead = (cell.num_rims, *tape.values.shape[:2])
+        tape.read_mask = _mask(cell, cell.input_dropout, values, *lead, values.shape[-1])
+        tape.heard_mask = _mask(cell, cell.comm_dropout, values, *lead, cell.rim_size) if cell.communication else None
         forward = native.forward if native.usable(cell, values) else _forward
         h, c = forward(cell, tape, h, c, save, output[piece])
         _record(cell, tape, records, elements)
@@ -113,6 +116,11 @@ def _run(
 def _tape(*tensors: Tensor | None) -> SimpleNamespace:
     """Everything the loop reads and, as it runs, what the backward will want: attributes are tensors or None."""
     return SimpleNamespace(**dict(zip(("keep", "keys", "values", *_WEIGHTS), tensors, strict=True)))
+
+
+def _mask(cell: RIMCell, rate: float, like: Tensor, *shape: int) -> Tensor | None:
+    """What dropout multiplies with, for all steps; None if it does nothing."""
+    return F.dropout(like.new_ones(shape), rate) if cell.training and rate > 0 else None
 
 
 def _forward(
@@ -179,7 +187,11 @@ def _forward(
             logits.masked_fill_(~smallest(-logits, cell.comm_top_k, dim=1), -math.inf)
         torch.softmax(logits, 1, out=p)
         heard_by_head_of[t].copy_(torch.bmm(p.transpose(1, 2), v_of[t]))
-        torch.lerp(told, torch.baddbmm(told, heard_of[t], w_out), active, out=hs[t + 1])
+        if s.heard_mask is None:
+            h_new = torch.baddbmm(told, heard_of[t], w_out)
+        else:
+            h_new = torch.addcmul(told, torch.bmm(heard_of[t], w_out), s.heard_mask[:, t])
+        torch.lerp(told, h_new, active, out=hs[t + 1])
     output.view(T, B, K, H).copy_(s.hs[:, 1:].permute(1, 2, 0, 3))
     return output[-1], _join(cs[T])
 
@@ -218,6 +230,8 @@ def _backward(
         d_told = d_h = d_h + d_outs[t]
         if cell.communication:
             p, d_active = p_of[t], torch.mul(d_h, active_of[t], out=d_heard_of[t])
+            if s.heard_mask is not None:
+                d_active.mul_(s.heard_mask[:, t])
             d_read = _by_head(torch.bmm(d_active, s.comm_out), n)
             d_p = torch.baddbmm(p, v_of[t], d_read.transpose(1, 2), beta=0, alpha=1 / math.sqrt(e)).mul_(p)
             d_logits = d_p.addcmul_(p, d_p.sum(1, keepdim=True), value=-1)

@@ -20,6 +20,7 @@ def fresh(monkeypatch, tmp_path):
 def run(rim, x, starts=None):
     """Outputs and all gradients."""
     rim.zero_grad()
+    torch.manual_seed(1)  # of dropout
     x = x.clone().requires_grad_()
     output, (h, c) = rim(x, episode_starts=starts)
     (output.square().sum() + h.sum() + c.sum()).backward()
@@ -28,7 +29,13 @@ def run(rim, x, starts=None):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"input_heads": 2, "input_value_size": 34}, {"input_attention": False}, {"communication": False}],
+    [
+        {},
+        {"input_heads": 2, "input_value_size": 34},
+        {"input_attention": False},
+        {"communication": False},
+        {"input_dropout": 0.2, "comm_dropout": 0.3},
+    ],
 )
 @pytest.mark.parametrize("elements", [1, 3])
 def test_float32_is_as_in_torch_for_sizes_that_are_no_multiples_of_a_vector(monkeypatch, options, elements):

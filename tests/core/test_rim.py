@@ -109,6 +109,37 @@ def test_fast_and_readable_paths_are_the_same_function(loops, case):
         torch.testing.assert_close(fast, readable, rtol=1e-10, atol=1e-10)
 
 
+@in_c_and_in_torch
+@settings(max_examples=60, deadline=None)
+@given(case=layers(max_layers=1), rates=st.tuples(*[st.sampled_from([0.0, 0.5])] * 2))
+def test_dropout_of_all_steps_at_once_is_dropout_step_by_step(loops, case, rates):
+    """With the same masks: those that scan() draws are dealt out, step by step, to the readable path."""
+    rim, x, (h, c), starts = case
+    (cell,) = rim.layers
+    cell.input_dropout, cell.comm_dropout = rates
+    inputs, masks, dropout = [x, h, c, *cell.parameters()], {}, torch.nn.functional.dropout
+
+    def draw(ones, rate):
+        which = "heard" if "read" in masks or not cell.input_dropout else "read"
+        masks[which] = dropout(ones, rate)
+        return masks[which]
+
+    with running(loops), mock.patch("torch.nn.functional.dropout", draw):
+        outputs = scan(cell, x, h[0], c[0], starts)
+    fast = [*outputs, *gradients(outputs, inputs)]
+    order = iter((step, which) for step in range(len(x)) for which in ["read", "heard"][: 1 + cell.communication])
+
+    def deal(vector, rate, training):
+        step, which = next(order)
+        return vector * masks[which][:, step].transpose(0, 1) if which in masks else vector
+
+    with mock.patch("torch.nn.functional.dropout", deal):
+        outputs = plain_scan(cell, x, h[0], c[0], starts)
+    assert ("read" in masks, "heard" in masks) == (rates[0] > 0, rates[1] > 0 and cell.communication)
+    for a, b in zip(fast, [*outputs, *gradients(outputs, inputs)], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
 @settings(max_examples=60, deadline=None)
 @given(layers(), st.data())
 def test_dropped_and_forced_rims_are_those_of_the_equations_with_them_set_by_hand(case, data):
