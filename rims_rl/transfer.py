@@ -55,7 +55,7 @@ def transfer(
         "report": "transfer",
     }
     file = logdir / "suites" / f"{name}.yml"
-    plan = make_plan(name, data, "rims-rl transfer", str(file))
+    plan = make_plan(name, data, "transfer", str(file))
     if file.exists() and zoo.read_mapping(file) != data:
         raise UserError(f"{file} is another experiment; choose another --name than {name}, or remove that file")
     folder = results_folder(plan, results)

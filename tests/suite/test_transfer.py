@@ -409,7 +409,7 @@ def test_a_mistake_in_the_command_is_one_sentence_and_leaves_nothing(tmp_path):
         ("--sources Pong,Pong --targets Boxing", "--sources must be different names with commas between them"),
         (
             "--sources Pong --targets Boxin",
-            "rims-rl transfer: there is no environment called 'Boxin'; did you mean Box",
+            "transfer: there is no environment called 'Boxin'; did you mean Box",
         ),
         ("--sources Pong --targets Boxing --name a/b", "--name must be letters, digits, dots"),
         ("--sources Pong --targets Boxing --name smoke", "--name smoke is a suite that comes with rims-rl; choose"),
