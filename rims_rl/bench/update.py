@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.bench.measure import medians, torch_threads
+from rims_rl.core.native import weights_at_rest
 from rims_rl.results import provenance, write_json
 
 N_ENVS, N_STEPS, N_EPOCHS, BATCH, HIDDEN = 8, 128, 4, 256, 600
@@ -40,7 +41,8 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
         forwards["cnn alone"] = encoder_forward(models["ours, none"])
         print(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes", flush=True)
         update_ms = medians(updates, repeats)
-        forward_ms = medians(forwards, 10 * repeats, calls=10)
+        with weights_at_rest():  # as in a rollout
+            forward_ms = medians(forwards, 10 * repeats, calls=10)
     result = {
         "what": "Median milliseconds, candidates taking turns in one process. Frames of DemonAttack's shape "
         "(4 x 84 x 84, random), 6 actions, episodes of about 200 steps. update: one call of train(), "
