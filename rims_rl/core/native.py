@@ -109,7 +109,7 @@ def forward(
             _at_rest[cell, s.values.shape] = layer, _versions(cell)
     else:
         _point(layer, vars(s) | state)
-    library(h.dtype).forward(ctypes.byref(layer), _threads(s))
+    library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
     return output[-1], last_c
 
 
@@ -154,7 +154,7 @@ def backward(
     if cell.communication:
         tape |= {"d_heard": torch.empty_like(s.told), "d_qkv": _new(s.values, *s.qkv.shape)}
     layer = _layer(cell, s, tape, _in_loop(s), turned=False)
-    loops, threads = library(d_h.dtype), _threads(s)
+    loops, threads = library(d_h.dtype), _threads(layer)
     loops.backward(ctypes.byref(layer), threads)
 
     def add_product(name: str, x: str, d: str, transpose: bool = True) -> None:
@@ -196,11 +196,9 @@ def _in_loop(s: SimpleNamespace) -> dict[str, Tensor]:
     return {name: weight for name in names if (weight := getattr(s, name)) is not None}
 
 
-def _threads(s: SimpleNamespace) -> int:
+def _threads(layer: _Layer) -> int:
     """Not several for little work: waking them takes longer."""
-    T, B, *_ = s.values.shape
-    work = T * B * sum(weight.numel() for weight in _in_loop(s).values())
-    return int(min(torch.get_num_threads(), B, 1 + work // 5_000_000))
+    return int(min(torch.get_num_threads(), layer.B, 1 + layer.work // 5_000_000))
 
 
 def _layer(cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dict[str, Tensor], turned: bool) -> _Layer:
@@ -209,6 +207,7 @@ def _layer(cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dic
     K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
     sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
     layer = _Layer(*sizes, cell.num_active)
+    layer.work = T * B * sum(weight.numel() for weight in weights.values())
     layer.kept = [tape]  # tensors live as long as the struct
     _point(layer, tape)
     vector, loops = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype)
