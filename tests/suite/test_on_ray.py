@@ -93,7 +93,7 @@ def test_a_suite_whose_node_is_killed_ends_with_the_results_of_a_local_one(clust
 @pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_ctrl_c_lets_jobs_save_and_a_cluster_without_room_or_with_another_token_is_one_sentence(cluster, tmp_path):
-    file = write(tmp_path)
+    file = write(tmp_path, steps=400_000)  # nobody is done before Ctrl-C
     suite = cluster.run(file, tmp_path)
     wait_until(lambda: suite.poll() is not None)
     assert suite.returncode == 2
