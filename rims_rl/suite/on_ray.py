@@ -3,6 +3,7 @@ died goes on elsewhere from its last checkpoint."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import signal
@@ -82,9 +83,13 @@ class _Task(Running):
     def __init__(self, job: Job, folder: Path, task: Any, results: Path, threads: int) -> None:
         super().__init__(job, folder)
         self._task = task.remote(str(folder), str(results), threads)
+        self._cancelled: float | None = None
 
     def exit_code(self) -> int | None:
         if not ray.wait([self._task], timeout=0)[0]:
+            # now and then a task does not get what Ray raises in it to cancel it
+            if self._cancelled is not None and time.monotonic() > self._cancelled + SECONDS_TO_ANSWER:
+                self.stop(at_once=False)
             return None
         try:
             code, sentence = ray.get(self._task)
@@ -96,6 +101,7 @@ class _Task(Running):
 
     def stop(self, at_once: bool) -> None:
         ray.cancel(self._task, force=at_once)
+        self._cancelled = time.monotonic()
 
 
 def _outcome(error: ray.exceptions.RayError) -> tuple[int, str]:
@@ -120,5 +126,7 @@ def _run_job(folder: str, results: str, threads: int) -> tuple[int, str]:
         return code, ""
     except KeyboardInterrupt:
         process.terminate()
-        process.wait()
+        while process.poll() is None:
+            with contextlib.suppress(KeyboardInterrupt):  # cancelled once more
+                time.sleep(0.2)
         raise
