@@ -31,7 +31,7 @@ def write_page(task: type[Task], results: Path) -> None:
     if not groups:
         raise UserError(f"{results / task.name} has no results; run some first: rims-rl supervised {task.name}")
     out = results / f"{task.name}.md"
-    sections = [_heading(task, groups), _settings(groups)]
+    sections = [_heading(task, groups), _settings(task, groups)]
     for number, family in enumerate(_families(groups)):
         sections += [*_tables(task, family), *_frames(family), *_differences(task, family), *_ablations(task, family)]
         sections += _pictures(task, family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
@@ -46,8 +46,11 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     found = [read_result(path) for path in sorted((results / task.name).glob("*.json"))]
     groups: dict[str, Group] = {}
     found.sort(key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(result), _seed(result)))
+    shared = _shared(task, found)
     for result in found:
-        groups.setdefault(_label(task, result["definition"]["config"]), []).append(result)
+        config = result["definition"]["config"]
+        own = [option for option in _options(task, config) if option not in shared]
+        groups.setdefault(_words(config, own), []).append(result)
     return groups
 
 
@@ -59,10 +62,6 @@ def _families(groups: dict[str, Group]) -> list[dict[str, Group]]:
     return list(families.values())
 
 
-def _label(task: type[Task], config: dict[str, Any]) -> str:
-    return _words(config, _options(task, config))
-
-
 def _options(task: type[Task], config: dict[str, Any]) -> list[str]:
     """Whatever differs from the zoo's settings for this core, but for the sizes."""
     standard = load(task, [f"core={config['core']}"]).model_dump()
@@ -72,6 +71,12 @@ def _options(task: type[Task], config: dict[str, Any]) -> list[str]:
     if missing == ["input_dropout", "comm_dropout"]:
         return [*(_option(key, ours[key]) for key in others), "no dropout"]
     return [*(_option(key, ours[key]) for key in others), *(f"without {key}" for key in missing)]
+
+
+def _shared(task: type[Task], results: Iterable[dict[str, Any]]) -> list[str]:
+    """The options that all have, which the page says once."""
+    options = [_options(task, result["definition"]["config"]) for result in results]
+    return [option for option in options[0] if all(option in others for others in options)] if options else []
 
 
 def _option(key: str, value: Any) -> str:
@@ -95,8 +100,8 @@ def _heading(task: type[Task], groups: dict[str, Group]) -> str:
     )
 
 
-def _settings(groups: dict[str, Group]) -> str:
-    rows = []
+def _settings(task: type[Task], groups: dict[str, Group]) -> str:
+    shared, rows = ", ".join(_shared(task, itertools.chain(*groups.values()))), []
     for label, group in groups.items():
         can_stop = group[0]["definition"]["config"]["stop_below"] > 0
         solved = f"{sum(result['stopped'] == 'learned' for result in group)} of {len(group)}" if can_stop else "–"
@@ -111,7 +116,9 @@ def _settings(groups: dict[str, Group]) -> str:
     return (
         "## What was trained\n\nSolved: training stopped early, with a loss as low as was asked for. Diverged: the "
         f"training loss rose above {DIVERGED} times its first value (each is the mean of 100 iterations), or was no "
-        "number any more; such a seed counts like any other in all that follows.\n\n" + table(head, rows)
+        "number any more; such a seed counts like any other in all that follows."
+        + (f" What all have, and the zoo has not: {shared}." if shared else "")
+        + f"\n\n{table(head, rows)}"
     )
 
 
@@ -275,10 +282,10 @@ def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
     measure, top, reference = _measures(rims)[0], highest(groups.values()), _reference(task, rims)
     paper = [row for row in _paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
     tests = list(paper[0].tests) if paper else _all_tests(rims)
-    rows = []
+    shared, rows = _shared(task, itertools.chain(*groups.values())), []
     for group in rims.values():
         config = group[0]["definition"]["config"]
-        options = ", ".join(_options(task, config)) or "–"
+        options = ", ".join(option for option in _options(task, config) if option not in shared) or "–"
         sizes = [config["num_rims"], config["num_active"], options, config["hidden_size"]]
         cells = [_cell(task, group, test, measure, top) for test in tests]
         if paper:

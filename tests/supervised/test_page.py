@@ -84,6 +84,16 @@ def test_without_a_bounded_measure_medians_are_compared(tmp_path, write):
     assert rows(against)["lstm, 600 units"] == ["+20.000"] and "Median over seeds" in against
 
 
+def test_what_all_settings_share_is_said_once(tmp_path, write):
+    write(Copying, 0, ["iterations=200", "batch_size=8"], spans(0.5, 0.9))
+    write(Copying, 0, ["core=lstm", "iterations=200"], spans(2.08, 0.1))
+    text = page(Copying, tmp_path)
+    assert text.count("iterations=200") == 1 and "the zoo has not: iterations=200.\n" in text
+    assert list(rows(text.split("## Accuracy")[1].split("##")[0])) == [
+        "setting", "---", "rims 6/4, 600 units, batch_size=8", "lstm, 600 units",
+    ]  # fmt: skip
+
+
 def test_the_papers_numbers_are_beside_ours_or_folded_and_grouped(tmp_path, write):
     write(Copying, 0, ["core=lstm"], spans(2.08, 0.1))
     text = page(Copying, tmp_path)
