@@ -86,7 +86,7 @@ def _learning(task: type[Task], groups: dict[str, Group]) -> Figure:
         axes.set_xlabel("iterations", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.grid(alpha=0.3)
-    figure.legend(*panels[names[0]].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
+    figure.legend(*panels[names[0]].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
     return figure
 
 
@@ -163,7 +163,7 @@ def _per_frame(recorded: dict[str, dict[str, Any]]) -> Figure:
         axes.set_title(test, fontsize=8)
         axes.set_xlabel("frame", fontsize=8)
         axes.tick_params(labelsize=7)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
     return figure
 
 
