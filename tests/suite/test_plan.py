@@ -162,6 +162,8 @@ def test_shipped_suites_are_what_they_say():
         # of each seed: rims and lstm on sources and from scratch on targets, then with what each or all sources gave
         "transfer_atari": 3 * (2 * 3 + 2 * 12 + (3 + 3 + 1) * 12),
         "transfer_small": 2 * (2 + 2 * 2 + 3 * 2),
+        "atari_pilot": 10,
+        "atari_small": 4 * 2,
     }
     assert plans["atari_paper"].suite.envs == list(paper_scores())
     assert set(plans["atari_no_input_attention"].suite.envs) < set(paper_scores())
