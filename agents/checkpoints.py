@@ -6,6 +6,7 @@ rollout, when no data waits for an update.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -14,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rims_rl.agents.ppo import RecurrentPPO
 from rims_rl.envs.normalise import restore_statistics, statistics_of_training
-from rims_rl.errors import UserError
-from rims_rl.files import read_tensors, write_tensors
+from rims_rl.errors import Diverged, UserError
+from rims_rl.files import Damaged, free_name, read_tensors, write_tensors
 
 FORMAT = 1
 KEPT = 2  # the newest, and one to fall back on
@@ -27,22 +29,38 @@ COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 
 
 def write_checkpoint(folder: Path, model: RecurrentPPO, **more: Any) -> None:
-    """Write ``<folder>/<steps>.pt`` with the state of ``model`` and ``more``, then remove all but the newest two."""
-    write_tensors(folder / f"{model.num_timesteps}.pt", {"format": FORMAT, **_capture(model), **more})
+    """Write ``<folder>/<steps>.pt`` with the state of ``model`` and ``more``, then remove all but the newest two.
+
+    Raises:
+        Diverged: it would hold numbers that are not finite; nothing is written then.
+    """
+    state = _capture(model)
+    for part in ("policy", "optimizer", "normalisation"):
+        if not _is_finite(state[part]):
+            raise Diverged(f"the {part} holds numbers that are not finite")
+    write_tensors(folder / f"{model.num_timesteps}.pt", {"format": FORMAT, **state, **more})
     for old in _list(folder)[:-KEPT]:
         old.unlink()
 
 
 def read_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
-    """The newest checkpoint that is whole. ``report`` gets a sentence about each one that is not."""
+    """The newest checkpoint that is whole. Damaged ones after it are set aside, and ``report`` gets a sentence about
+    each. One that cannot be read for another reason is a UserError: it may be as good as any."""
     paths = _list(folder)
     if not paths:
         raise UserError(f"{folder} has no checkpoint, so that nothing can be resumed; train again with --env")
+    damaged = []
     for path in reversed(paths):
         try:
-            return _read(path)
-        except Exception as error:  # there is no end to how reading garbage can fail
-            report(f"{path} is damaged ({(str(error) or type(error).__name__).splitlines()[0]}); trying the one before")
+            state = read_tensors(path)
+        except Damaged as error:
+            report(f"{path} is damaged ({error}); trying the one before")
+            damaged.append(path)
+            continue
+        _check(state, path)
+        for other in damaged:
+            other.rename(free_name(folder, f"{other.name}.damaged", ""))
+        return state
     raise UserError(f"{folder} has no checkpoint that is whole; train again with --env")
 
 
@@ -59,15 +77,6 @@ def restore(model: RecurrentPPO, state: dict[str, Any]) -> None:
     if (normalise := model.get_vec_normalize_env()) is not None:
         restore_statistics(normalise, state["normalisation"])
     _set_generators(model, state["generators"])
-
-
-def discard_after(folder: Path, steps: int) -> None:
-    """Remove damaged checkpoints after ``steps``, from where training goes on, and what was left half-written."""
-    for path in _list(folder):
-        if int(path.stem) > steps:
-            path.unlink()
-    for path in folder.glob(".*.pt.*"):
-        path.unlink()
 
 
 def start_games_again(model: RecurrentPPO, seed: int) -> None:
@@ -91,11 +100,60 @@ def _list(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("*.pt") if path.stem.isdigit()), key=lambda path: int(path.stem))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    state = read_tensors(path)
-    if state["format"] != FORMAT:
-        raise ValueError(f"its format is {state['format']}, and this version of rims-rl reads {FORMAT}")
-    return state
+class _Generators(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True, strict=True)
+
+    torch: torch.Tensor
+    cuda: list[torch.Tensor]
+    numpy: tuple[Any, ...]
+    python: tuple[Any, ...]
+    actions: dict[str, Any]
+
+
+class _Checkpoint(BaseModel):
+    """What a checkpoint of ours holds. What is in the parts shows when the model takes them."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, strict=True)
+
+    policy: dict[str, torch.Tensor]
+    optimizer: dict[str, Any]
+    num_timesteps: NonNegativeInt
+    n_updates: NonNegativeInt = Field(alias="_n_updates")
+    episode_num: NonNegativeInt = Field(alias="_episode_num")
+    episodes: list[dict[str, Any]]
+    successes: list[bool]
+    unwritten: dict[str, tuple[float, Any]]
+    normalisation: dict[str, Any] | None
+    generators: _Generators
+    evaluations: dict[str, list[Any]]
+    monitor_size: NonNegativeInt
+    tensorboard_size: NonNegativeInt
+    seconds: NonNegativeFloat
+
+
+def _check(state: dict[str, Any], path: Path) -> None:
+    if (found := state.get("format")) != FORMAT:
+        raise UserError(
+            f"{path} has the format {found!r}, and this version of rims-rl reads {FORMAT}; go on with the version that "
+            "wrote it"
+        )
+    try:
+        _Checkpoint.model_validate(state)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        place = ".".join(map(str, detail["loc"]))
+        raise UserError(f"{path} is not a checkpoint that can be resumed: {place}: {detail['msg']}") from error
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all numbers in it are."""
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    if isinstance(value, torch.Tensor):
+        return bool(value.isfinite().all())
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _capture(model: RecurrentPPO) -> dict[str, Any]:

@@ -22,10 +22,12 @@ from torch.optim import Adam
 from rims_rl.agents.encoders import DictEncoder, NatureEncoder, SpatialEncoder
 from rims_rl.agents.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.core import core_factory, make_core
+from rims_rl.errors import Diverged
 
 State = tuple[Tensor, Tensor]
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
+NOT_FINITE = "the policy gives numbers that are not finite"
 DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 
 
@@ -165,7 +167,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         index = scores.argmax(-1, keepdim=True)
         log_prob = logits.gather(-1, index).squeeze(-1)
         if log_prob.isnan().any():
-            raise ValueError("the policy's outputs are nan")
+            raise Diverged(NOT_FINITE)
         return index.squeeze(-1), log_prob
 
     def evaluate_actions(
@@ -176,6 +178,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         if isinstance(self.action_space, spaces.MultiBinary):
             actions = actions.float()  # buffers keep int8, which Bernoulli's log-probability does not take
         return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+
+    def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
+        try:
+            return super()._get_action_dist_from_latent(latent_pi)
+        except ValueError as error:  # torch.distributions does not take nan
+            if latent_pi.isfinite().all() and all(weight.isfinite().all() for weight in self.action_net.parameters()):
+                raise
+            raise Diverged(NOT_FINITE) from error
 
     def get_distribution(
         self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor

@@ -1,7 +1,8 @@
-"""Policies on disk without pickle: weights in ``policy.safetensors``, and in ``policy.json`` how to build the rest.
+"""Policies on disk without pickle: one ``.safetensors`` file with weights and, as metadata, how to build the rest.
 
-To share a policy, both go into one ``.safetensors`` file. Nothing in these files is ever executed. Stable-Baselines3's
-``.zip`` is a pickle: loading a stranger's runs their code.
+In a run it is called ``policy.safetensors``, and ``policy.json`` is a copy of the description for people and other
+programs; of a run of version 0.1, whose weights have no metadata, it is the description. Nothing in these files is ever
+executed. Stable-Baselines3's ``.zip`` is a pickle: loading a stranger's runs their code.
 """
 
 from __future__ import annotations
@@ -12,39 +13,50 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from stable_baselines3.common.save_util import load_from_zip_file
 from torch import nn
 
+from rims_rl.agents.description import (
+    FORMAT,
+    SMALL,
+    check_against_weights,
+    check_description,
+    space_from_json,
+    space_to_json,
+)
 from rims_rl.agents.policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.envs.normalise import statistics_to_json
-from rims_rl.errors import UserError
+from rims_rl.errors import Diverged, UserError
 from rims_rl.files import replacing
 from rims_rl.results import write_json
 
-FORMAT = 1
 KEY = "rims_rl"  # of the description in the metadata of a single file
 POLICIES = {policy.__name__: policy for policy in (MlpRimsPolicy, CnnRimsPolicy, MultiInputRimsPolicy)}
 ACTIVATIONS = {activation.__name__: activation for activation in (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU)}
 
 
 def save_policy(policy: MlpRimsPolicy, folder: Path, policy_kwargs: dict[str, Any], **about: Any) -> None:
-    """Write ``policy.safetensors`` and ``policy.json`` into ``folder``; ``about`` is kept in the latter as it is.
+    """Write ``policy.safetensors`` and ``policy.json`` into ``folder``; ``about`` is kept in the description as it is.
 
-    ``policy_kwargs`` are those the policy was made with, without optimizers.
+    ``policy_kwargs`` are those the policy was made with, without optimizers. A policy whose weights are not finite is
+    :class:`Diverged`, and nothing is written.
     """
     description = _describe(policy, policy_kwargs, **about)
-    _save_weights(policy, folder / "policy.safetensors")
+    save_shared(policy, folder / "policy.safetensors", description)
     write_json(folder / "policy.json", description)
 
 
 def save_shared(policy: MlpRimsPolicy, path: Path, about: dict[str, Any]) -> None:
     """Write weights and ``about``, which :func:`load_policy` gave, into one ``.safetensors`` file."""
-    _save_weights(policy, path, {KEY: json.dumps(about)})
+    weights = {name: weight.detach().contiguous() for name, weight in weights_of(policy).items()}
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise Diverged(f"{name!r} of the policy holds numbers that are not finite")
+    with replacing(path) as temporary:
+        temporary.write_bytes(save(weights, {KEY: json.dumps(about)}))
 
 
 def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[MlpRimsPolicy, dict[str, Any]]:
@@ -57,32 +69,30 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
         return _load_zip(path, device, trust)
     if path.suffix in (".onnx", ".pt2"):
         raise UserError(f"{path} is made to be run elsewhere; give the folder of the run or a .safetensors file")
-    if path.suffix == ".safetensors":
-        file, about = path, _read_shared(path)
-    else:
-        file, about = path / "policy.safetensors", read_about(path)
+    file = path if path.suffix == ".safetensors" else path / "policy.safetensors"
+    about = read_about(path)
     try:
         weights = load_file(file, device=device)
-    except FileNotFoundError:
-        raise UserError(f"{path} has no policy.safetensors; is it the folder of a run?") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{file} is damaged or not a safetensors file: {error}") from error
     kwargs = dict(about["policy_kwargs"])
     try:
         if "activation_fn" in kwargs:
             kwargs["activation_fn"] = ACTIVATIONS[kwargs["activation_fn"]]
-        observation_space, action_space = (space_from_json(about[key]) for key in ("observation_space", "action_space"))
-        if "." in str(kwargs.get("core", "")):
+        if "." in kwargs.get("core", ""):
             raise ValueError(f"the core {kwargs['core']!r} would import code; name it with rims_rl.register_core")
-        if max(kwargs.get(key) or 1 for key in ("num_layers", "n_lstm_layers")) > len(weights):
-            raise ValueError(f"it has more layers than the {len(weights)} weights of {file.name}")
+        check_against_weights(about, weights, file.name)
+        observation_space, action_space = (space_from_json(about[key]) for key in ("observation_space", "action_space"))
         make = POLICIES[about["policy"]]
         build = partial(make, observation_space, action_space, _no_schedule, use_sde=about["use_sde"], **kwargs)
         with torch.device("meta"):  # no memory is used before the sizes are known to be those of the file
-            sizes = {name: weight.shape for name, weight in weights_of(build()).items()}
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        where = path if path == file else path / "policy.json"
-        raise UserError(f"{where} does not describe a policy that can be built: {error}") from error
+            policy = build()
+        sizes = {name: weight.shape for name, weight in weights_of(policy).items()}
+        if (width := policy.lstm_hidden_state_shape[-1]) > max(SMALL, sum(map(torch.Tensor.numel, weights.values()))):
+            raise ValueError(f"a state of {width:,} numbers is too large for {file.name}")
+    except Exception as error:  # there is no end to what a policy cannot be built from
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{path} does not describe a policy that can be built: {reason}") from error
     _check_weights(file, weights, sizes)
     policy = build()
     policy.load_state_dict(weights, strict=False)  # names that stand for the same tensor are there once
@@ -91,43 +101,30 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
     return policy, about
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """What ``policy.json`` says, checked for its form."""
-    path = folder / "policy.json"
+def read_about(path: Path) -> dict[str, Any]:
+    """What a policy's ``.safetensors`` file, or that in the folder of a run, says of itself, checked for its form."""
+    shared = path.suffix == ".safetensors"
+    file, beside = (path, None) if shared else (path / "policy.safetensors", path / "policy.json")
     try:
-        text = path.read_text()
+        with safe_open(file, "pt") as weights:
+            text = (weights.metadata() or {}).get(KEY)
+        if text is None and beside is not None:
+            file = beside
+            text = file.read_text()
+        data = None if text is None else json.loads(text)
     except FileNotFoundError:
-        raise UserError(f"{folder} has no policy.json; is it the folder of a run?") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    return _parse(text, path)
-
-
-def _read_shared(path: Path) -> dict[str, Any]:
-    """What a single file says in its metadata."""
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
-    if KEY not in metadata:
+        sentence = f"there is no file {path}" if shared else f"{path} has no {file.name}; is it the folder of a run?"
+        raise UserError(sentence) from None
+    except SafetensorError as error:
+        raise UserError(f"{file} is damaged or not a safetensors file: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    if text is None:
         raise UserError(
             f"{path} has weights but no description of the policy; give the folder of the run, or a file that "
             "`rims-rl export --format safetensors` wrote"
         )
-    return _parse(metadata[KEY], path)
-
-
-def _parse(text: str, path: Path) -> dict[str, Any]:
-    try:
-        about = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("policy_kwargs"), dict):
-        raise UserError(f"{path} is not a policy description of format {FORMAT}, which this version of rims-rl reads")
-    return about
+    return check_description(data, str(file))
 
 
 def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, dict[str, Any]]:
@@ -166,7 +163,7 @@ def _describe(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **about: Any
     kwargs = {key: value for key, value in policy_kwargs.items() if not key.startswith("optimizer")}
     if "activation_fn" in kwargs:
         kwargs["activation_fn"] = kwargs["activation_fn"].__name__
-    return {
+    description = {
         "format": FORMAT,
         "policy": type(policy).__name__,
         "policy_kwargs": kwargs,
@@ -175,12 +172,7 @@ def _describe(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **about: Any
         "use_sde": policy.use_sde,
         **about,
     }
-
-
-def _save_weights(policy: MlpRimsPolicy, path: Path, metadata: dict[str, str] | None = None) -> None:
-    weights = save({name: weight.detach().contiguous() for name, weight in weights_of(policy).items()}, metadata)
-    with replacing(path) as temporary:
-        temporary.write_bytes(weights)
+    return check_description(description, "what is to be written without pickle")
 
 
 def _no_schedule(progress: float) -> float:
@@ -202,47 +194,3 @@ def _check_weights(path: Path, weights: dict[str, torch.Tensor], sizes: dict[str
             raise UserError(f"{path}: {name!r} must be float32, got {weight.dtype}")
         if not weight.isfinite().all():
             raise UserError(f"{path}: {name!r} holds values that are not finite numbers")
-
-
-def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
-    """A Gymnasium space as plain data."""
-    if isinstance(space, spaces.Dict):
-        return {"type": "Dict", "spaces": {key: space_to_json(part) for key, part in space.spaces.items()}}
-    if isinstance(space, spaces.Box):
-        low, high = (_shorten(bound) for bound in (space.low, space.high))
-        return {"type": "Box", "low": low, "high": high, "shape": list(space.shape), "dtype": str(space.dtype)}
-    if isinstance(space, spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist()}
-    if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
-    raise UserError(f"a space of type {type(space).__name__} cannot be written down")
-
-
-def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
-    """The space that :func:`space_to_json` wrote down."""
-    kind = data["type"]
-    if kind == "Dict":
-        return spaces.Dict({key: space_from_json(part) for key, part in data["spaces"].items()})
-    if kind == "Box":
-        shape, dtype = tuple(int(size) for size in data["shape"]), np.dtype(data["dtype"])
-        if np.prod(shape, dtype=float) > 2**26:
-            raise ValueError(f"an observation of shape {shape} is too large")
-        low, high = (np.broadcast_to(np.array(data[key], dtype=float), shape) for key in ("low", "high"))
-        return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype.type)
-    if kind == "Discrete":
-        return spaces.Discrete(int(data["n"]), start=int(data["start"]))
-    if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(data["nvec"])
-    if kind == "MultiBinary":
-        return spaces.MultiBinary(data["n"])
-    raise ValueError(f"unknown space {kind!r}")
-
-
-def _shorten(bound: np.ndarray) -> Any:
-    """One number if all are equal. JSON has no infinity: it is written as text."""
-    numbers = bound.astype(float)
-    if numbers.size and (numbers == numbers.flat[0]).all():
-        numbers = numbers.flat[0]
-    return np.vectorize(lambda x: x if np.isfinite(x) else str(x), otypes=[object])(numbers).tolist()

@@ -8,6 +8,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from rims_rl.envs.atari import AtariVecEnv
 from rims_rl.envs.atari_sb3 import make_sb3_atari
 from rims_rl.envs.distractors import Distractors
+from rims_rl.envs.guard import Guarded, blaming
 from rims_rl.envs.minigrid_vec import make_minigrid
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.pickup_vec import PickupVecEnv
@@ -21,10 +22,16 @@ def make_envs(
     clip_rewards: bool = True,
     render_mode: str = "rgb_array",
 ) -> VecEnv:
-    """``n_envs`` copies of ``env``. Whole episodes are reported in ``infos[i]["episode"]``, with raw scores.
+    """``n_envs`` copies of ``env``. Whole episodes are reported in ``infos[i]["episode"]``, with raw scores. What goes
+    wrong in them is said in their name, see :class:`Guarded`.
 
     Atari games: lost lives end episodes, and rewards are clipped if ``clip_rewards``; see :class:`AtariVecEnv`.
     """
+    with blaming(env.id):
+        return Guarded(_make(env, n_envs, seed, threads, clip_rewards, render_mode), env.id)
+
+
+def _make(env: Resolved, n_envs: int, seed: int | None, threads: int, clip_rewards: bool, render_mode: str) -> VecEnv:
     if env.rom is not None:
         games = _make_atari(env, n_envs, seed, threads, clip_rewards, render_mode)
         return games if env.distractors is None else Distractors(games, env.distractors, seed)

@@ -8,7 +8,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved
-from rims_rl.errors import UserError
+from rims_rl.errors import EnvironmentFailed, UserError
 
 ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
 
@@ -21,7 +21,7 @@ def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array") -> Ve
         envs.seed(seed)
         if render_mode == "rgb_array":
             frame_of(envs, env)
-    except (gym_error.Error, TypeError) as error:  # a missing library; a class without render_mode
+    except (EnvironmentFailed, gym_error.Error) as error:  # a class without render_mode; a missing library
         raise UserError(f"{env.id} cannot be shown: {error}") from error
     return envs
 

@@ -1,6 +1,6 @@
 """Errors that are meant for the user's eyes."""
 
-__all__ = ["UserError"]
+__all__ = ["Diverged", "EnvironmentFailed", "UserError"]
 
 
 class UserError(Exception):
@@ -8,3 +8,11 @@ class UserError(Exception):
 
     The command line prints the sentence without a traceback and exits with code 2.
     """
+
+
+class Diverged(UserError, ValueError):
+    """The numbers of a model are not finite any more."""
+
+
+class EnvironmentFailed(UserError):
+    """An environment raised something, which is the ``__cause__``, or gave numbers that are not finite."""

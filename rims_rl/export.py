@@ -33,6 +33,8 @@ from rims_rl.envs.names import Resolved, resolve_saved
 from rims_rl.envs.normalise import with_statistics
 from rims_rl.errors import UserError
 from rims_rl.evaluate import result_path
+from rims_rl.files import temporary_name
+from rims_rl.records import EvaluationResult, read_record
 from rims_rl.results import provenance
 
 TOLERANCE = 1e-5
@@ -59,7 +61,7 @@ def export(
     about |= {key: value for key, value in provenance().items() if key not in ("seconds", "machine", "loops")}
 
     console = Console(highlight=False, soft_wrap=True)
-    temporary = out.with_name(f".{os.getpid()}.{out.name}")  # the compiler wants the suffix at the end
+    temporary = temporary_name(out, out.suffix)  # the compiler wants the suffix at the end
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with console.status(f"writing the policy and playing {env.name} with it"):
@@ -208,13 +210,13 @@ def _join(policy: MlpRimsPolicy, states: RNNStates) -> State:
 
 def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
     """What ``rims-rl evaluate`` found for this policy, and not for an earlier one of the same run."""
-    try:
-        result = json.loads(result_path(run).read_text())
-        if result["steps"] != steps:
-            return None
-        return {key: result[key] for key in ("mean", "mean_95", "median", "std", "episodes", "deterministic", "seed")}
-    except (OSError, ValueError, KeyError):
+    path = result_path(run)
+    if not path.exists():
         return None
+    result = read_record(path, EvaluationResult, "evaluate again, or remove it")
+    if result["steps"] != steps:
+        return None
+    return {key: result[key] for key in ("mean", "mean_95", "median", "std", "episodes", "deterministic", "seed")}
 
 
 def _action_meanings(env: Resolved) -> list[str] | None:

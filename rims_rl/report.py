@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml  # type: ignore[import-untyped]
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from rims_rl.envs.names import resolve
 from rims_rl.errors import UserError
+from rims_rl.files import replacing
+from rims_rl.records import EvaluationResult, RunResult, read_record
 from rims_rl.results import provenance, write_json
 from rims_rl.statistics import summary
-from rims_rl.zoo import paper_scores
+from rims_rl.zoo import load_saved, paper_scores
 
 POINTS = 50  # of the curve
 
@@ -25,16 +25,18 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
 
     ``baselines`` are files that ``rims-rl evaluate`` wrote, such as a random policy's: lines in the picture.
     """
-    about = _read_json(run / "run.json")
-    about.pop("command")  # it has paths of this machine, and all else that it says is below
+    about = read_record(run / "run.json", RunResult, "is it the folder of a run?")
+    about.pop("command", None)  # it has paths of this machine, and all else that it says is below
     env = resolve(about["env"])
     curve = learning_curve(run)
     if not curve:
         raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
     evaluations = _evaluations(run / "evaluations.npz")
-    others = [_read_json(path) for path in baselines]
-    final = _read_json(run / "evaluation.json") if (run / "evaluation.json").exists() else None
-    config = yaml.safe_load((run / env.name / "config.yml").read_text())
+    again = "evaluate again"
+    others = [read_record(path, EvaluationResult, again) for path in baselines]
+    final = run / "evaluation.json"
+    played = read_record(final, EvaluationResult, again) if final.exists() else None
+    config = load_saved(run / env.name / "config.yml", about["algo"]).model_dump()
     out = out or run / "report.json"
     result = {
         "what": f"One run: {about['algo']} with core {config['core']!r} on {env.name}, seed {about['seed']}, "
@@ -45,7 +47,7 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
         "config": config,
         "curve": curve,
         "evaluations": evaluations,
-        "final": _short(final),
+        "final": _short(played),
         "baselines": [_short(other) for other in others],
         "paper": paper_scores().get(env.name),
         "training_seconds": about["seconds"],
@@ -66,8 +68,18 @@ def learning_curve(run: Path) -> list[dict[str, float]]:
 
     An episode counts at the sum of the lengths of all that have ended so far, as in Stable-Baselines3's plots.
     """
-    rows = [line.split(",")[:2] for line in (run / "0.monitor.csv").read_text().splitlines()[2:]]
-    scores, lengths = np.array(rows, float).reshape(-1, 2).T
+    path = run / "0.monitor.csv"
+    try:
+        rows = [line.split(",") for line in path.read_text().splitlines()[2:]]
+        scores, lengths = np.array([row[:2] for row in rows], float).reshape(-1, 2).T
+        if not (np.isfinite(scores).all() and (lengths > 0).all() and lengths.sum() < np.inf):
+            raise ValueError("numbers that are not of episodes")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(
+            f"{path} is damaged ({str(error).splitlines()[0]}); remove the lines that are not r,l,t"
+        ) from error
     ends = np.cumsum(lengths)
     edges = np.linspace(0, ends[-1] if len(ends) else 0, POINTS + 1)
     stretch = np.minimum(np.searchsorted(edges, ends, side="left"), POINTS) - 1
@@ -81,9 +93,13 @@ def learning_curve(run: Path) -> list[dict[str, float]]:
 def _evaluations(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    with np.load(path) as data:
-        pairs = zip(data["timesteps"].tolist(), data["results"], strict=True)
-        return [{"steps": steps, **summary(scores), "episodes": len(scores)} for steps, scores in pairs]
+    try:
+        with np.load(path) as data:
+            pairs = zip(data["timesteps"].tolist(), data["results"].astype(float), strict=True)
+            return [{"steps": int(steps), **summary(scores), "episodes": len(scores)} for steps, scores in pairs]
+    except Exception as error:  # there is no end to how reading garbage can fail
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{path} is damaged ({reason}); remove it, and resuming the run writes it again") from error
 
 
 def _short(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -111,14 +127,5 @@ def _draw(result: dict[str, Any], name: str, path: Path) -> None:
     axes.set_ylim(min(0, axes.get_ylim()[0]))
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left")
-    figure.savefig(path, dpi=110)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"there is no {path}; is it the folder of a run?") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    return data
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110, format="png")

@@ -12,12 +12,12 @@
         policies/<steps>/               policies on the way, likewise, with --keep-policies-every
         checkpoints/<steps>.pt          what --resume goes on from; the last two
         <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
+        log.txt                         the traceback, if the environment failed
         tensorboard/
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
+from rims_rl.records import RunResult, read_record
 
 
 class Arguments(BaseModel):
@@ -93,16 +94,17 @@ def read_arguments(run: Path) -> tuple[Arguments, Path]:
         raise UserError(f"{run} is not the folder of a run; give one such as logs/ppo/DemonAttack_1")
     try:
         return Arguments.model_validate(yaml.safe_load(paths[0].read_text())), paths[0].with_name("config.yml")
-    except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, ValidationError) as error:
         reason = "; ".join(str(error).splitlines())
         raise UserError(f"{paths[0]} cannot be used ({reason}), so that the run cannot be resumed") from error
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """What is in ``run.json``; nothing if a run was killed before it was written."""
+    """What is in ``run.json``; nothing if a run was killed before it was written, or if it is damaged: a run that goes
+    on writes it again."""
     try:
-        return dict(json.loads((run / "run.json").read_text()))
-    except (OSError, ValueError):
+        return read_record(run / "run.json", RunResult, "")
+    except UserError:
         return {}
 
 

@@ -22,6 +22,13 @@ from rims_rl.errors import UserError
 __all__ = ["Agent", "load"]
 
 KEY = "rims_rl"  # of our description in the file's metadata
+TYPES = {
+    f"tensor({name})": np.dtype(type_)
+    for name, type_ in (
+        ("float", "float32"), ("double", "float64"), ("float16", "float16"), ("bool", "bool"),
+        *((f"{sign}int{bits}", f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
+}  # fmt: skip
 
 
 def load(path: str | Path, *, seed: int | None = None, threads: int = 1) -> Agent:
@@ -42,7 +49,12 @@ def load(path: str | Path, *, seed: int | None = None, threads: int = 1) -> Agen
         raise UserError(f"{path} is damaged or not an ONNX file: {reason}") from error
     if not isinstance(about, dict):
         raise UserError(f"{path} is not a policy: it has no description by rims-rl; write one with `rims-rl export`")
-    return Agent(session, about, seed)
+    try:
+        _check_actions(about["action_space"], {output.name: output.shape for output in session.get_outputs()})
+        return Agent(session, about, seed)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} is not a policy that rims-rl exported ({reason}); write one anew") from error
 
 
 class Agent:
@@ -59,10 +71,16 @@ class Agent:
         self._session = session
         self._outputs = [output.name for output in session.get_outputs()]
         self._random = np.random.default_rng(seed)
-        space = about["observation_space"]
-        self._is_dict = space["type"] == "Dict"
-        parts = space["spaces"] if self._is_dict else {"": space}
-        self._parts = {key: (_shape(part), _dtype(part)) for key, part in parts.items()}
+        # what the graph takes, and not what a description says of it: anybody may have written that
+        inputs = {part.name: (part.shape, part.type) for part in session.get_inputs()}
+        layers, _, width = inputs["h"][0]
+        self._state_size = int(layers), int(width)
+        parts = {name: part for name, part in inputs.items() if name not in ("h", "c", "episode_start")}
+        self._is_dict = "observation" not in parts
+        self._parts = {
+            name.removeprefix("observation").removeprefix("."): (tuple(map(int, shape[1:])), TYPES[type_])
+            for name, (shape, type_) in parts.items()
+        }
 
     def reset(self) -> None:
         """Forget all states; the next step may be of another number of environments."""
@@ -87,7 +105,8 @@ class Agent:
         if starts.shape != (batch,):
             raise ValueError(f"episode_start must have shape ({batch},), one for each environment, got {starts.shape}")
         if self.state is None:
-            zeros = np.zeros((self.about["layers"], batch, self.about["hidden_size"]), np.float32)
+            layers, width = self._state_size
+            zeros = np.zeros((layers, batch, width), np.float32)
             self.state = (zeros, zeros)
         if self.state[0].shape[1] != batch:
             raise ValueError(
@@ -137,13 +156,13 @@ class Agent:
         return np.asarray(noisy.argmax(-1))
 
 
-def _shape(space: dict[str, Any]) -> tuple[int, ...]:
-    if space["type"] == "Discrete":
-        return ()
-    if space["type"] == "MultiDiscrete":
-        return np.shape(space["nvec"])
-    return tuple(np.atleast_1d(space["n"])) if space["type"] == "MultiBinary" else tuple(space["shape"])
-
-
-def _dtype(space: dict[str, Any]) -> np.dtype[Any]:
-    return np.dtype({"MultiBinary": "int8"}.get(space["type"], space.get("dtype", "int64")))
+def _check_actions(space: Any, outputs: dict[str, list[Any]]) -> None:
+    """An error of some kind, if the description of the actions does not fit what the graph gives."""
+    if space["type"] == "Box":
+        for bound in ("low", "high"):
+            np.broadcast_to(np.array(space[bound], dtype=float), outputs["action_mean"][1:])
+        return
+    key = {"Discrete": "n", "MultiBinary": "n", "MultiDiscrete": "nvec"}[space["type"]]
+    sizes, width = np.atleast_1d(space[key]), outputs["logits"][-1]
+    if (sizes.sum() if key == "nvec" else sizes.prod()) != width:
+        raise ValueError(f"{width} logits, and actions of {space}")

@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import time
+import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar, Stopped
 from rims_rl.agents.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.agents.checkpoints import (
-    discard_after,
     read_checkpoint,
     restore,
     start_games_again,
@@ -38,8 +38,8 @@ from rims_rl.agents.tensorboard import TensorBoardFile
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve, resolve_saved
 from rims_rl.envs.normalise import freeze_statistics, start_from_statistics, statistics_to_json
-from rims_rl.errors import UserError
-from rims_rl.files import replacing
+from rims_rl.errors import Diverged, EnvironmentFailed, UserError
+from rims_rl.files import clear_leftovers, replacing
 from rims_rl.results import provenance, write_json
 from rims_rl.runs import Arguments, claim, lock, read_arguments, read_result, write_settings
 
@@ -74,6 +74,7 @@ def resume(run: Path, n_timesteps: int | None) -> Path:
     overrides = [] if n_timesteps is None else [f"n_timesteps={n_timesteps}"]
     settings = zoo.load_saved(config, arguments.algo, overrides)
     with lock(run):
+        clear_leftovers(run)
         state = read_checkpoint(run / "checkpoints", report=lambda text: print(f"rims-rl: {text}", file=sys.stderr))
         steps = state["num_timesteps"]
         if steps >= settings.n_timesteps and (read_result(run).get("finished") or n_timesteps is not None):
@@ -161,25 +162,33 @@ def _train(session: _Session) -> None:
             steps, newest = model.num_timesteps, session.checkpoints.newest or 0
             console.print(f"stopped after {steps:,} steps; to go on from the checkpoint at {newest:,}: {go_on}")
             raise SystemExit(128 + signals.first) from None
-        except OSError as error:
-            kept = session.checkpoints.newest
-            remedy = "start again" if kept is None else f"go on from the checkpoint at {kept:,} with {go_on}"
-            raise UserError(
-                f"training stopped after {model.num_timesteps:,} steps: {error.strerror or error}, "
-                f"{error.filename or run}; when that is mended, {remedy}"
-            ) from error
-        except (RuntimeError, ValueError) as error:  # what torch says when actions are to be drawn from NaN
-            if "nan" not in str(error):
-                raise
-            raise UserError(
-                f"training diverged: after {model.num_timesteps:,} steps the policy gives numbers that are not finite; "
-                f"{run} holds it as it was after {session.checkpoints.newest or 0:,}; try a smaller learning_rate than "
-                f"{session.settings.learning_rate}, or normalize=true"
-            ) from error
+        except (EnvironmentFailed, Diverged, OSError) as error:
+            raise UserError(_why_stopped(error, session, go_on)) from error
     console.print(f"trained for {model.num_timesteps:,} steps in {time.time() - session.begun:.0f} s: {run}")
     if standing := _against_paper(session.env.name, model):
         console.print(standing)
     console.print(f"next: rims-rl evaluate {run}   or: tensorboard --logdir {run}")
+
+
+def _why_stopped(error: EnvironmentFailed | Diverged | OSError, session: _Session, go_on: str) -> str:
+    """What ended training, and what to do about it. The traceback of an environment goes into the run's log."""
+    run, steps, newest = session.run, session.model.num_timesteps, session.checkpoints.newest
+    remedy = "start again" if newest is None else f"go on from the checkpoint at {newest:,} with {go_on}"
+    if isinstance(error, Diverged):
+        return (
+            f"training diverged: after {steps:,} steps {error}; {run} holds the policy as it was after "
+            f"{newest or 0:,}; try a smaller learning_rate than {session.settings.learning_rate}, or normalize=true"
+        )
+    if isinstance(error, OSError):
+        reason = f"{error.strerror or error}, {error.filename or run}"
+    elif error.__cause__ is None:
+        reason = str(error)
+    else:
+        log = run / "log.txt"
+        with log.open("a") as file:
+            traceback.print_exception(error.__cause__, file=file)
+        reason = f"{error}, see {log}"
+    return f"training stopped after {steps:,} steps: {reason}; when that is mended, {remedy}"
 
 
 class _Session:
@@ -255,13 +264,12 @@ class _Session:
         try:
             restore(self.model, state)
             self.evaluation.resume(state["evaluations"])
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # of what a checkpoint may hold instead of what it should, there is no end
             raise UserError(
                 f"the checkpoint at {self.checkpoints.newest} steps of {self.run} does not fit its config.yml: "
-                f"{str(error).splitlines()[0]}"
+                f"{(str(error) or type(error).__name__).splitlines()[0]}"
             ) from error
         start_games_again(self.model, self.arguments.seed)
-        discard_after(self.run / "checkpoints", self.model.num_timesteps)
 
     def save(self) -> None:
         """A checkpoint, and the policy for those who only want to play it."""

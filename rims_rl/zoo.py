@@ -232,7 +232,7 @@ _Loader.add_implicit_resolver(
 def _read_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f", line {mark.line + 1}" if mark and "\n" in text.strip() else ""
         reason = problem or str(error).splitlines()[0]

@@ -278,8 +278,8 @@ def test_the_model_card_is_what_the_hub_expects(cartpole):
 def test_the_score_of_an_earlier_policy_is_not_told(cartpole, tmp_path):
     for name in ("policy.safetensors", "policy.json", "evaluation.json"):
         (tmp_path / name).write_bytes((cartpole / name).read_bytes())
-    about = json.loads((tmp_path / "policy.json").read_text())
-    (tmp_path / "policy.json").write_text(json.dumps({**about, "steps": 32}))
+    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    (tmp_path / "evaluation.json").write_text(json.dumps({**evaluation, "steps": 32}))
     _, about = load_policy(export(tmp_path, "safetensors", card=True, check_steps=4))
     assert about["score"] is None and "Not evaluated" in (tmp_path / "README.md").read_text()
 

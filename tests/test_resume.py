@@ -6,6 +6,7 @@ import io
 import json
 import multiprocessing
 import os
+import platform
 import random
 import re
 import shutil
@@ -227,17 +228,59 @@ def finished(tmp_path_factory):
     return train(args, None, [*PPO, "n_timesteps=320"], tmp_path_factory.mktemp("logs"))
 
 
-@pytest.mark.parametrize(
-    "damage", [truncate, flip_a_bit, leave_out_a_piece, put_code_into, lambda path: path.write_bytes(b"garbage")]
-)
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(damage, finished, tmp_path, capsys):
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, leave_out_a_piece, lambda path: path.write_bytes(b"garbage")])
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(damage, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     damage(run / "checkpoints/320.pt")
+    contents = (run / "checkpoints/320.pt").read_bytes()
     resume(run, 384)
     (sentence,) = capsys.readouterr().err.splitlines()
     assert sentence.startswith(f"rims-rl: {run}/checkpoints/320.pt is damaged (")
     assert json.loads((run / "run.json").read_text())["resumed_from"] == [256]
-    assert steps_of(run) == [256, 384] and not (run / "checkpoints/executed").exists()
+    assert steps_of(run) == [256, 384]
+    assert (run / "checkpoints/320.pt.damaged_1").read_bytes() == contents
+
+
+def change_checkpoint(path, **changes):
+    torch.save(torch.load(path, weights_only=True) | changes, path)
+
+
+def fail_to_read(path):
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # reading address 0 of it is an input/output error
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda path: change_checkpoint(path, format=2), "has the format 2, and this version of rims-rl reads 1"),
+        (fail_to_read, "cannot be read: Input/output error"),
+        (put_code_into, "holds more than tensors and plain values"),
+        (lambda path: change_checkpoint(path, optimizer=[]), "optimizer: Input should be a valid dictionary"),
+        (lambda path: torch.save({"format": 1}, path), "policy: Field required"),
+        (lambda path: torch.save([], path), "must hold a dictionary, got list"),
+    ],
+)
+def test_a_checkpoint_that_may_be_good_stops_with_a_sentence_and_stays(change, words, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    change(run / "checkpoints/320.pt")
+    with pytest.raises(UserError, match=words):
+        resume(run, 384)
+    assert steps_of(run) == [256, 320] and not (run / "checkpoints/executed").exists()
+
+
+def test_what_killed_processes_left_half_written_is_cleared(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    here = platform.node()
+    gone, living, elsewhere = (
+        run / f"checkpoints/.320.pt.{name}" for name in (f"{ended.pid}@{here}", f"1@{here}", f"{ended.pid}@not-{here}")
+    )
+    for path in (gone, living, elsewhere):
+        path.touch()
+    resume(run, 384)
+    assert not gone.exists() and living.exists() and elsewhere.exists()
 
 
 def test_what_cannot_be_resumed_is_one_sentence_and_is_left_as_it_is(finished, tmp_path, capsys, monkeypatch):

@@ -117,7 +117,7 @@ def test_the_summary_is_what_one_computes_by_hand():
 
 @pytest.mark.parametrize("folder", ["nowhere", "."])
 def test_evaluating_what_is_not_a_run_is_one_sentence(folder, tmp_path):
-    with pytest.raises(UserError, match=r"has no policy\.json; is it the folder of a run"):
+    with pytest.raises(UserError, match=r"has no policy\.safetensors; is it the folder of a run"):
         evaluate(tmp_path / folder, 1, None, 0, 1, 1, None)
     assert not list(Path(tmp_path).iterdir())
 

@@ -10,11 +10,11 @@ The names hold the hash of the job, so that they alone say which run belongs to 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rims_rl.errors import UserError
+from rims_rl.records import JobResult, read_record
 from rims_rl.runs import read_result
 from rims_rl.suite.plan import Job, Plan
 
@@ -37,20 +37,24 @@ def finished(results: Path) -> dict[str, Path]:
 def read_results(plan: Plan, results: Path) -> list[tuple[Job, dict[str, Any]]]:
     """The jobs that are finished, in the order of the plan, and what came out."""
     paths = finished(results)
-    return [(job, _read(paths[job.hash])) for job in plan.jobs if job.hash in paths]
+    return [(job, _read(job, paths[job.hash])) for job in plan.jobs if job.hash in paths]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}); take it from git, or remove it to run the job again") from error
+def _read(job: Job, path: Path) -> dict[str, Any]:
+    remedy = "take it from git, or remove it to run the job again"
+    data = read_record(path, JobResult, remedy)
+    played = data["evaluation"].get("variants")
+    wanted = job.definition["evaluation"]["variants"]
+    if data["definition"] != job.definition or (None if played is None else sorted(played)) != (
+        None if wanted is None else sorted(wanted)
+    ):
+        raise UserError(f"{path} is damaged (it is not a result of {job.name}); {remedy}")
     return data
 
 
 def find_run(folder: Path) -> Path | None:
     """The newest run of a job from which it can go on, if there is one."""
-    runs = {path.parents[1] for path in folder.glob("*/*_*/checkpoints/*.pt")}
+    runs = {path.parents[1] for path in folder.glob("*/*_*/checkpoints/[0-9]*.pt")}
     return max(runs, key=lambda run: int(run.name.rpartition("_")[2]), default=None)
 
 
@@ -86,7 +90,7 @@ class Meter:
             whole = file.read().rpartition(b"\n")[0]
         self._read += len(whole) + 1 if whole else 0
         cells = (line.split(b",") for line in whole.split(b"\n") if not line.startswith((b"#", b"r")))
-        self._steps += sum(int(row[1]) for row in cells if len(row) == 3)
+        self._steps += sum(int(row[1]) for row in cells if len(row) == 3 and row[1].isdigit())
         return self._steps
 
     def trained(self) -> bool:

@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rims_rl.errors import UserError
 from rims_rl.files import read_tensors, replacing, write_tensors
+from rims_rl.records import SupervisedResult, read_record
 from rims_rl.results import provenance, write_json
 from rims_rl.supervised.task import Task, TaskConfig
 
@@ -68,11 +69,7 @@ def diverged(curve: Sequence[Sequence[Any]]) -> bool:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    try:
-        result: dict[str, Any] = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); take it from git, or remove it to train again") from error
-    return result
+    return read_record(path, SupervisedResult, "take it from git, or remove it to train again")
 
 
 def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, workers: int | None) -> None:
@@ -205,11 +202,13 @@ class Training:
             if self.schedule:
                 self.schedule.load_state_dict(state["schedule"])
             torch.set_rng_state(state["random"])
+            for name in _KEPT:
+                setattr(self, name, state[name])
+        except UserError:  # it cannot be read
+            raise
         except Exception as error:  # there is no end to how reading garbage can fail
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise UserError(f"{self.checkpoint} is damaged ({reason}); remove it to train again") from error
-        for name in _KEPT:
-            setattr(self, name, state[name])
         self.resumed_from.append(self.done)
 
     def result(self) -> dict[str, Any]:

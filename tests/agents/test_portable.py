@@ -82,6 +82,11 @@ def change(path, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def as_in_version_0_1(folder):
+    """Weights without metadata, and the description beside them."""
+    save_file(load_file(folder / "policy.safetensors"), folder / "policy.safetensors")
+
+
 def damage(kind, folder):
     weights, about = folder / "policy.safetensors", folder / "policy.json"
     tensors = load_file(weights)
@@ -110,6 +115,8 @@ def damage(kind, folder):
         save_file({**tensors, name: tensors[name] * float("nan")}, weights)
     elif kind == "missing weight":
         save_file({key: value for key, value in tensors.items() if key != name}, weights)
+    elif kind == "other sizes":
+        change(about, policy_kwargs={**SMALL, "rim_size": 5})
     elif kind == "no weights":
         weights.unlink()
     elif kind == "no description":
@@ -135,13 +142,14 @@ def damage(kind, folder):
         ("torch pickle", "damaged or not a safetensors file"),
         ("truncated", "damaged"),
         ("huge declared shape", "damaged"),
-        ("huge network", "must have shape"),
+        ("huge network", "1000000 is more than the .* numbers that policy.safetensors holds"),
         ("endless layers", "more layers than the .* weights of policy.safetensors"),
         ("endless brackets", "cannot be read"),
         ("wrong dtype", "'action_net.weight' must be float32, got torch.float64"),
         ("wrong shape", r"'action_net.weight' must have shape \(3, .*got \(1,"),
         ("not finite", "'action_net.weight' holds values that are not finite"),
         ("missing weight", "'action_net.weight' is in only one"),
+        ("other sizes", "must have shape"),
         ("no weights", "has no policy.safetensors"),
         ("no description", "has no policy.json"),
         ("not JSON", "cannot be read"),
@@ -154,6 +162,7 @@ def damage(kind, folder):
 )
 def test_damaged_and_hostile_files_are_refused_and_nothing_is_run(kind, words, tmp_path):
     save(make(), tmp_path)
+    as_in_version_0_1(tmp_path)
     damage(kind, tmp_path)
     with pytest.raises(UserError, match=words):
         load_policy(tmp_path)
