@@ -28,17 +28,31 @@ KEPT = 2  # the newest, and one to fall back on
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 
 
-def write_checkpoint(folder: Path, model: RecurrentPPO, **more: Any) -> None:
-    """Write ``<folder>/<steps>.pt`` with the state of ``model`` and ``more``, then remove all but the newest two.
-
-    Raises:
-        Diverged: it would hold numbers that are not finite; nothing is written then.
-    """
-    state = _capture(model)
+def capture(model: RecurrentPPO) -> dict[str, Any]:
+    """All that training ``model`` goes on from. It is :class:`Diverged` if numbers in it are not finite."""
+    logger, normalise = model.logger, model.get_vec_normalize_env()
+    state = {
+        "policy": model.policy.state_dict(),
+        "optimizer": model.policy.optimizer.state_dict(),
+        **{name: getattr(model, name) for name in COUNTERS},
+        "episodes": list(model.ep_info_buffer or ()),
+        "successes": [bool(success) for success in model.ep_success_buffer or ()],
+        # the last update's losses reach TensorBoard together with the next rollout's scores
+        "unwritten": {
+            name: (float(value), logger.name_to_excluded[name]) for name, value in logger.name_to_value.items()
+        },
+        "normalisation": None if normalise is None else statistics_of_training(normalise),
+        "generators": _generators(model),
+    }
     for part in ("policy", "optimizer", "normalisation"):
         if not _is_finite(state[part]):
             raise Diverged(f"the {part} holds numbers that are not finite")
-    write_tensors(folder / f"{model.num_timesteps}.pt", {"format": FORMAT, **state, **more})
+    return state
+
+
+def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
+    """Write ``<folder>/<steps>.pt`` with what :func:`capture` gave, and more, then remove all but the newest two."""
+    write_tensors(folder / f"{state['num_timesteps']}.pt", {"format": FORMAT, **state})
     for old in _list(folder)[:-KEPT]:
         old.unlink()
 
@@ -154,23 +168,6 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return bool(value.isfinite().all())
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _capture(model: RecurrentPPO) -> dict[str, Any]:
-    logger, normalise = model.logger, model.get_vec_normalize_env()
-    return {
-        "policy": model.policy.state_dict(),
-        "optimizer": model.policy.optimizer.state_dict(),
-        **{name: getattr(model, name) for name in COUNTERS},
-        "episodes": list(model.ep_info_buffer or ()),
-        "successes": [bool(success) for success in model.ep_success_buffer or ()],
-        # the last update's losses reach TensorBoard together with the next rollout's scores
-        "unwritten": {
-            name: (float(value), logger.name_to_excluded[name]) for name, value in logger.name_to_value.items()
-        },
-        "normalisation": None if normalise is None else statistics_of_training(normalise),
-        "generators": _generators(model),
-    }
 
 
 def _generators(model: RecurrentPPO) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def blaming(name: str) -> Iterator[None]:
         raise UserError(f"{name} needs a package that is not installed: {error}") from error
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        what = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
         raise EnvironmentFailed(f"{name} raised {what} ({Path(place.filename).name}, line {place.lineno})") from error
 
 

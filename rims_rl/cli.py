@@ -38,9 +38,9 @@ def main() -> None:
     except UserError as error:
         message = str(error)
     except OSError as error:
-        if error.filename is None:
+        if error.strerror is None:  # not from the operating system
             raise
-        message = f"{error.filename}: {error.strerror}"
+        message = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     else:
         return
     print(f"rims-rl: {message}", file=sys.stderr)
@@ -71,7 +71,7 @@ Algo = Annotated[str, typer.Option(help="ppo or a2c.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of your own values.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Load files that can run code, such as .zip.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, actions and environments.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**30, help="Seed of weights, actions and environments.")]
 Backend = Annotated[str | None, typer.Option(help="Of Atari games: ale (default, fast) or sb3 (modes, difficulties).")]
 GameMode = Annotated[int | None, typer.Option(help="ALE's mode of an Atari game; needs sb3.")]
 Difficulty = Annotated[int | None, typer.Option(help="ALE's difficulty of an Atari game; needs sb3.")]

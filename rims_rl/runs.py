@@ -22,11 +22,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
@@ -45,7 +45,7 @@ class Arguments(BaseModel):
     observation: str | None = None
     distractors: str | None = None
     algo: str = "ppo"
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, le=2**30)] = 0  # environment i adds i, and ALE takes 31 bits
     device: str = "auto"
     threads: int = 1
     eval_freq: int = 250_000

@@ -25,6 +25,7 @@ from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar, Stopped
 from rims_rl.agents.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.agents.checkpoints import (
+    capture,
     read_checkpoint,
     restore,
     start_games_again,
@@ -89,6 +90,7 @@ def resume(run: Path, n_timesteps: int | None) -> Path:
 
 def build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO, VecEnv]:
     """The model with its environments, and the environments for evaluations."""
+    check_device(arguments.device)
     torch.set_num_threads(arguments.threads)
     env, seed, threads = _resolve(arguments), arguments.seed, arguments.threads
     envs = make_envs(env, settings.n_envs, seed, threads)
@@ -109,6 +111,24 @@ def build(arguments: Arguments, settings: zoo.TrainConfig) -> tuple[RecurrentPPO
         if carry.encoder == "freeze" and normalise is not None:
             freeze_statistics(normalise)
     return model, evaluation_envs
+
+
+def check_device(name: str) -> None:
+    """A UserError if torch cannot compute there; Stable-Baselines3 would take the CPU without a word."""
+    there = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "xpu": torch.xpu.device_count(),
+        "mps": torch.mps.device_count(),
+    }
+    possible = ["auto", *(kind for kind, count in there.items() if count)]
+    try:
+        device = torch.device("cpu" if name == "auto" else name)
+        fits = (device.index or 0) < there.get(device.type, 0)
+    except RuntimeError:  # not a name that torch knows
+        fits = False
+    if not fits:
+        raise UserError(f"there is no device {name!r} that torch can use here; give {' or '.join(possible)}")
 
 
 def _resolve(arguments: Arguments) -> Resolved:
@@ -274,15 +294,14 @@ class _Session:
     def save(self) -> None:
         """A checkpoint, and the policy for those who only want to play it."""
         policy: Any = self.model.policy
+        state = capture(self.model) | {
+            "evaluations": self.evaluation.history,
+            "monitor_size": self.monitoring.size,
+            "tensorboard_size": self.board.size,
+            "seconds": time.time() - self.begun,
+        }
         save_policy(policy, self.run, self.policy_kwargs, **self.about())
-        write_checkpoint(
-            self.run / "checkpoints",
-            self.model,
-            evaluations=self.evaluation.history,
-            monitor_size=self.monitoring.size,
-            tensorboard_size=self.board.size,
-            seconds=time.time() - self.begun,
-        )
+        write_checkpoint(self.run / "checkpoints", state)
 
     def about(self) -> dict[str, Any]:
         """What goes with the weights; statistics of observations change as training goes on."""

@@ -24,6 +24,9 @@ except ImportError:
     raise UserError("--engine ray needs Ray, which is not installed; run: pip install 'rims-rl[ray]'") from None
 
 SECONDS_TO_ANSWER = 5.0
+HTTP2_SETTINGS = b"\x04"  # the kind of a message, after three bytes for its length
+HTTP2_BEGINNING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + HTTP2_SETTINGS + bytes(5)
+TLS_ALERT = b"\x15"  # what a head with RAY_USE_TLS answers to the above
 
 
 def run_suite_on_ray(
@@ -66,12 +69,17 @@ def _connect(address: str | None) -> None:
 
 
 def _knock(address: str) -> None:
-    """Ray itself waits for minutes for a head that is not there."""
+    """Ray itself waits for minutes for a head that is not there, or that is none. A head speaks HTTP/2, in which both
+    sides begin with their settings."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise UserError(f"--ray-address must be the host and port of a head, such as 10.0.0.1:6379, got {address!r}")
     try:
-        socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER).close()
+        with socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER) as connection:
+            connection.sendall(HTTP2_BEGINNING)
+            answer = connection.recv(9)
+        if answer[3:4] != HTTP2_SETTINGS and answer[:1] != TLS_ALERT:
+            raise OSError("what answers is not Ray")
     except (OSError, ValueError) as error:  # ValueError: what cannot be the name of a host
         raise UserError(
             f"no Ray cluster answers at --ray-address {address} ({error}); start one there with: RAY_AUTH_MODE=token "

@@ -75,7 +75,7 @@ class Suite(_Model):
     env_options: Values = {}
     algos: Annotated[dict[str, Values], Field(min_length=1)]
     cores: Annotated[dict[Word, Values], Field(min_length=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**30)]], Field(min_length=1)]
     steps: Count
     overrides: Values = {}
     checkpoint_freq: Count = 100_000
