@@ -21,7 +21,10 @@ SMALL = 2**18  # numbers in an observation that no weights have to account for
 
 
 def _numbers(value: Any) -> Any:
-    np.array(value, dtype=float)  # raises ValueError: infinity is text, and lists have one form
+    try:
+        np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:  # infinity is text, and lists have one form
+        raise ValueError("numbers") from error
     return value
 
 
@@ -206,6 +209,8 @@ def _check_statistics(description: Description) -> None:
         return
     space = description.observation_space
     parts = space.spaces if isinstance(space, _Dict) else {"": space}
+    if not description.normalisation.observations:
+        raise ValueError("normalisation: it is of no observations")
     for key, statistics in description.normalisation.observations.items():
         part = parts.get(key)
         if not isinstance(part, _Box):

@@ -94,7 +94,7 @@ def _evaluations(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        with np.load(path) as data:
+        with path.open("rb") as file, np.load(file) as data:  # numpy itself would leave a damaged file open
             pairs = zip(data["timesteps"].tolist(), data["results"].astype(float), strict=True)
             return [{"steps": int(steps), **summary(scores), "episodes": len(scores)} for steps, scores in pairs]
     except Exception as error:  # there is no end to how reading garbage can fail
