@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import math
 import os
-import platform
-import shlex
 import subprocess
-import tempfile
+import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +47,8 @@ _LARGE = 300_000  # weights of a layer
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")
 
 
+_one_at_a_time = threading.Lock()  # two threads would write to the same files
+_warned = False
 _at_rest: dict[Any, tuple[_Layer, Any]] | None = None  # inside weights_at_rest: layers, and versions of their weights
 
 
@@ -234,37 +234,44 @@ def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
         setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
 
 
-@functools.cache
 def library(dtype: torch.dtype) -> Any:
-    """The compiled loops for numbers of this type; None if they are not wanted or cannot be had."""
+    """The compiled loops for numbers of this type; None if they are not wanted or cannot be had, which is said once."""
+    loops, reason = _load(dtype)
+    if reason is not None:
+        _warn(reason)
+    return loops
+
+
+def loops_here() -> str:
+    """Which loops RIMs run in on this machine, where there is a choice: ``"C"`` or ``"torch"``."""
+    return "torch" if _load(torch.float32)[0] is None else "C"
+
+
+@functools.cache
+def _load(dtype: torch.dtype) -> tuple[Any, str | None]:
+    """The loops, or None and the reason, unless they are not wanted."""
     if dtype not in _TYPES or os.environ.get("RIMS_RL_NATIVE") == "0":
-        return None
-    command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS, f"-Dreal={_TYPES[dtype]}"]
-    what = hashlib.sha256(_SOURCE.read_bytes() + "\0".join([*command, _processor()]).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rims-rl"
-    path = folder / f"loops_{what}.so"
+        return None, None
     try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as temporary:
-                built = Path(temporary) / path.name
-                subprocess.run([*command, "-o", str(built), str(_SOURCE), "-lm"], check=True, capture_output=True)
-                built.replace(path)
-        loops = ctypes.CDLL(str(path))
-    except (OSError, RuntimeError, subprocess.CalledProcessError):
-        return None
+        from rims_rl.core import compiling  # not on Windows
+
+        with _one_at_a_time:
+            loops = compiling.load(_SOURCE, (*_FLAGS, f"-Dreal={_TYPES[dtype]}"))
+    except (ImportError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        return None, str(error)
     pointer, size = ctypes.c_void_p, ctypes.c_long
     loops.forward.argtypes = loops.backward.argtypes = (pointer, size)
     loops.pack.argtypes = (pointer, size, size, size, ctypes.c_int, pointer)
     loops.weight_gradient.argtypes = (pointer, size, pointer, size, pointer, size, ctypes.c_int, pointer)
-    return loops
+    return loops, None
 
 
-def _processor() -> str:
-    """What -march=native depends on: a home folder may be shared by machines that differ."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    return platform.machine() + next(features, platform.processor())
+def _warn(reason: str) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"the loops of RIMs run in torch, which is slower: those in C cannot be had, since {reason} "
+            "(RIMS_RL_NATIVE=0 says that they are not wanted)",
+            stacklevel=2,
+        )

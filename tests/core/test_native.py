@@ -1,5 +1,11 @@
 """The loops in C: tests/core/test_rim.py holds them to the equations; here is what is special about them."""
 
+import fcntl
+import os
+import shutil
+import subprocess
+import warnings
+
 import pytest
 import torch
 
@@ -9,12 +15,32 @@ from rims_rl.core import native
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
-    """Compiled anew, into an empty cache."""
+    """An empty cache, and nothing in memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.library.cache_clear()
-    yield monkeypatch, tmp_path / "rims-rl"
+    monkeypatch.setattr(native, "_warned", False)
+    native._load.cache_clear()
+    yield monkeypatch, tmp_path / "rims-rl" / "loops"
     monkeypatch.undo()
-    native.library.cache_clear()
+    native._load.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    """What CC may name: it writes down each call, and copies loops that the real compiler made."""
+    folder = tmp_path_factory.mktemp("compiler")
+    flags = [*native._FLAGS, "-Dreal=float"]
+    subprocess.run(["cc", *flags, "-o", folder / "loops.so", native._SOURCE, "-lm"], check=True)
+    script = folder / "cc"
+    script.write_text(
+        f'#!/bin/sh\necho called >> {folder}/calls\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/loops.so "$2"\n'
+    )
+    script.chmod(0o700)
+    return script
+
+
+def calls(compiler):
+    log = compiler.with_name("calls")
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def run(rim, x, starts=None):
@@ -76,25 +102,113 @@ def test_large_numbers_saturate_as_they_do_in_torch(monkeypatch):
     torch.testing.assert_close(ours, rim(x)[0], rtol=1e-4, atol=1e-4)
 
 
-def test_they_are_compiled_once_and_kept(fresh):
-    _, folder = fresh
+def test_they_are_compiled_once_and_kept_with_their_seal(fresh, compiler):
+    monkeypatch, folder = fresh
+    monkeypatch.setenv("CC", str(compiler))
+    before = calls(compiler)
+    for _ in range(3):
+        native._load.cache_clear()
+        assert native.library(torch.float32) is not None and native.loops_here() == "C"
+    assert calls(compiler) == before + 1
+    assert sorted(file.suffix for file in folder.iterdir()) == [".sha256", ".so"]
+    assert [oct(file.stat().st_mode)[-2:] for file in (folder, *folder.iterdir())] == ["00"] * 3
+
+
+def fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def link(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+DAMAGES = {
+    "cut short": lambda so, seal: os.truncate(so, 5000),
+    "of no length": lambda so, seal: os.truncate(so, 0),
+    "one byte changed": lambda so, seal: so.write_bytes(b"\x7fELG" + so.read_bytes()[4:]),
+    "longer": lambda so, seal: so.write_bytes(so.read_bytes() + b"x"),
+    "gone": lambda so, seal: so.unlink(),
+    "a pipe": lambda so, seal: fifo(so),
+    "a link": lambda so, seal: link(so),
+    "others may write": lambda so, seal: so.chmod(0o722),
+    "no seal": lambda so, seal: seal.unlink(),
+    "an empty seal": lambda so, seal: seal.write_bytes(b""),
+    "a seal that is a pipe": lambda so, seal: fifo(seal),
+    "a seal that others may write": lambda so, seal: seal.chmod(0o666),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_in_the_cache_is_never_loaded_and_is_built_again_once(fresh, compiler, damage):
+    monkeypatch, folder = fresh
+    monkeypatch.setenv("CC", str(compiler))
     assert native.library(torch.float32) is not None
-    (built,) = folder.iterdir()
-    before = built.stat().st_mtime_ns
-    native.library.cache_clear()
-    assert native.library(torch.float32) is not None
-    assert [file.stat().st_mtime_ns for file in folder.iterdir()] == [before]
+    (so,), (seal,) = folder.glob("*.so"), folder.glob("*.sha256")
+    shutil.copy2(so, folder / "copy")
+    (folder / "copy").rename(so)  # this process goes on with the file that it has mapped
+    DAMAGES[damage](so, seal)
+    before = calls(compiler)
+    for _ in range(2):
+        native._load.cache_clear()
+        assert native.library(torch.float32) is not None
+    assert calls(compiler) == before + 1
+
+
+def test_what_killed_compilers_leave_is_cleared_but_not_while_somebody_is_at_work(fresh, compiler):
+    monkeypatch, folder = fresh
+    monkeypatch.setenv("CC", str(compiler))
+    (folder / "build_left").mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    at_work = os.open(folder, os.O_RDONLY)
+    fcntl.flock(at_work, fcntl.LOCK_SH)
+    assert native.library(torch.float32) is not None and (folder / "build_left").exists()
+    os.close(at_work)
+    native._load.cache_clear()
+    assert native.library(torch.float32) is not None and not (folder / "build_left").exists()
+
+
+def test_a_cache_folder_that_others_could_fill_is_refused(fresh, compiler):
+    monkeypatch, folder = fresh
+    monkeypatch.setenv("CC", str(compiler))
+    folder.mkdir(parents=True)
+    folder.chmod(0o770)
+    with pytest.warns(UserWarning, match="must belong to you and be closed to others' writing"):
+        assert native.library(torch.float32) is None
+    folder.chmod(0o700)
+    monkeypatch.chdir(folder.parents[1])
+    monkeypatch.setenv("XDG_CACHE_HOME", ".")
+    monkeypatch.setattr(native, "_warned", False)
+    native._load.cache_clear()
+    with pytest.warns(UserWarning, match="must have an absolute path, got rims-rl/loops"):
+        assert native.library(torch.float32) is None
+    assert native.loops_here() == "torch" and not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(
-    "name, value", [("CC", "no-such-compiler"), ("CC", "false"), ("CC", ""), ("RIMS_RL_NATIVE", "0")]
-)
-def test_without_a_compiler_or_unwanted_the_layer_works_all_the_same(fresh, name, value):
-    monkeypatch, _ = fresh
-    monkeypatch.setenv(name, value)
-    assert native.library(torch.float32) is None
+    "compiler, words",
+    [("no-such-compiler", "no C compiler 'no-such-compiler'; install"), ("false", "false ended with code 1"),
+     ("true", "true ended with code 0"), ("", "no C compiler ''"), ("'", "No closing quotation")],
+)  # fmt: skip
+def test_without_a_compiler_the_layer_works_and_one_warning_says_why(fresh, compiler, words):
+    monkeypatch, folder = fresh
+    monkeypatch.setenv("CC", compiler)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for dtype in (torch.float32, torch.float64):
+            output, _ = RIM(10, 60, 6, 4, dtype=dtype)(torch.randn(5, 3, 10, dtype=dtype))
+            assert output.shape == (5, 3, 60)
+    (one,) = said
+    assert words in str(one.message) and "RIMS_RL_NATIVE=0" in str(one.message)
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_unwanted_they_are_not_compiled_and_nothing_is_said(fresh):
+    monkeypatch, folder = fresh
+    monkeypatch.setenv("RIMS_RL_NATIVE", "0")
     output, _ = RIM(10, 60, 6, 4)(torch.randn(5, 3, 10))
-    assert output.shape == (5, 3, 60)
+    assert output.shape == (5, 3, 60) and native.loops_here() == "torch" and not folder.exists()
 
 
 @pytest.mark.parametrize("options", [{}, {"input_heads": 2}, {"communication": False}, {"num_active": 6}])
