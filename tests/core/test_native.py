@@ -1,10 +1,14 @@
 """The loops in C: tests/core/test_rim.py holds them to the equations; here is what is special about them."""
 
+import copy
 import fcntl
 import os
+import pickle
 import shutil
 import subprocess
 import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -244,6 +248,78 @@ def test_steps_with_weights_at_rest_are_the_same_and_changed_weights_are_noticed
     expected = steps()
     optimizer = torch.optim.Adam(rim.parameters(), lr=0.1)
     rim.zero_grad()
-    with native.weights_at_rest():
+    with native.weights_at_rest(rim):
         assert [torch.equal(a, b) for a, b in zip(steps(), expected, strict=True)] == [True] * 14
-    assert native._at_rest is None
+    assert not native._at_rest
+
+
+def assign_other_memory(rim):
+    """The memory of the first weights is free by then, and could be given to the last."""
+    for _ in range(4):
+        for weight in rim.parameters():
+            weight.data = weight.data * 1.1
+
+
+def fused_step(rim):
+    rim(torch.randn(5, 3, 10))[0].sum().backward()
+    torch.optim.Adam(rim.parameters(), lr=0.1, fused=True).step()
+
+
+CHANGES = {
+    "a fused optimizer": fused_step,
+    "load_state_dict": lambda rim: rim.load_state_dict({n: w * 2 for n, w in rim.state_dict().items()}),
+    "load_state_dict, assigned": lambda rim: rim.load_state_dict(
+        {n: w * 2 for n, w in rim.state_dict().items()}, assign=True
+    ),
+    "other memory": assign_other_memory,
+    "another dtype and back": lambda rim: rim.bfloat16().float(),
+    "another parameter": lambda rim: setattr(rim.layers[0], "weight_hh", torch.nn.Parameter(torch.ones(6, 40, 10))),
+    "in place": lambda rim: torch.nn.init.zeros_(rim.layers[0].comm_out),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_that_change_at_rest_are_noticed(change):
+    rim, x = RIM(10, 60, 6, 4), torch.randn(1, 3, 10)
+    state = tuple(torch.randn(1, 3, 60) for _ in range(2))
+    with torch.no_grad(), native.weights_at_rest(rim):
+        before = rim(x, state)[0]
+        with torch.enable_grad():
+            CHANGES[change](rim)
+        after = rim(x, state)[0]
+        in_between = copy.deepcopy(rim), pickle.loads(pickle.dumps(rim))
+    with torch.no_grad():
+        assert not torch.equal(before, after)
+        assert all(torch.equal(other(x, state)[0], after) for other in (rim, *in_between))
+
+
+def test_scopes_of_the_same_layer_may_overlap_and_nothing_is_held_after_the_last():
+    rim, other = RIM(10, 60, 6, 4), RIM(10, 60, 6, 4)
+    first, second = native.weights_at_rest(rim), native.weights_at_rest(torch.nn.Sequential(rim, other))
+    first.__enter__()
+    second.__enter__()
+    with torch.no_grad():
+        rim(torch.randn(1, 3, 10))
+    kept = weakref.ref(native._at_rest[rim.layers[0]].prepared)
+    first.__exit__(None, None, None)
+    assert kept() is not None and len(native._at_rest) == 2
+    second.__exit__(None, None, None)
+    assert kept() is None and not native._at_rest
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_threads_may_share_a_layer(grad):
+    rim, xs = RIM(10, 60, 6, 4), torch.randn(4, 40, 1, 3, 10)
+
+    def steps(i):
+        outputs, state = [], None
+        with torch.set_grad_enabled(grad):
+            for x in xs[i]:
+                output, state = rim(x, state)
+                outputs.append(output.detach())
+        return torch.cat(outputs)
+
+    expected = [steps(i) for i in range(4)]
+    with native.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            assert all(map(torch.equal, pool.map(steps, range(4)), expected))
