@@ -53,8 +53,10 @@ class Baseline(nn.Module):
         begins: list[int] = resets.nonzero().flatten().tolist()
         outputs = []
         for begin, end in zip(begins, [*begins[1:], len(x)], strict=True):
-            alive = (episode_starts[begin] == 0).to(x.dtype).view(1, -1, 1)
-            output, state = self._run(x[begin:end], (state[0] * alive, state[1] * alive))
+            alive = (episode_starts[begin] == 0).view(1, -1, 1)
+            # chosen, not multiplied: zero times infinity is not a number
+            h, c = (torch.where(alive, part, 0) for part in state)
+            output, state = self._run(x[begin:end], (h, c))
             outputs.append(output)
         return torch.cat(outputs), state
 
@@ -83,7 +85,7 @@ class GRU(Baseline):
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         output, h = self.gru(x, state[0])
-        return output, (h, state[1])
+        return output, (h, state[1].clone())  # as nn.LSTM's, a new state may be written to
 
 
 class Feedforward(Baseline):
@@ -94,4 +96,4 @@ class Feedforward(Baseline):
         self.output_size = input_size
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return x, state
+        return x, (state[0].clone(), state[1].clone())
