@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rims_rl.core.cell import check_shape
+from rims_rl.core.cell import check_input, check_starts, check_state
 
 State = tuple[Tensor, Tensor]
 
@@ -37,16 +37,16 @@ class Baseline(nn.Module):
     def forward(
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
+        check_input(x, next(self.parameters(), x))
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             raise ValueError(f"x must be (T, B, {self.input_size}), got shape {tuple(x.shape)}")
         shape = (self.num_layers, x.shape[1], self.hidden_size)
         if state is None:
             state = (x.new_zeros(shape), x.new_zeros(shape))
-        for name, tensor in zip(("h", "c"), state, strict=True):
-            check_shape(f"state: {name}", tensor, shape)
+        check_state(state, shape, x)
         if episode_starts is None:
             return self._run(x, state)
-        check_shape("episode_starts", episode_starts, tuple(x.shape[:2]))
+        check_starts(episode_starts, tuple(x.shape[:2]), x)
         # One fused call for each stretch of steps inside which nobody starts an episode.
         resets = (episode_starts != 0).any(1)
         resets[0] = True

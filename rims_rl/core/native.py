@@ -101,21 +101,28 @@ class _AtRest:
 class _Prepared:
     """What the loops make of a layer's weights: them packed, and structs for which no thread has a use just now."""
 
-    def __init__(self, cell: RIMCell) -> None:
-        # Read before the weights are: who changes them meanwhile is noticed at the next call.
-        self._step, self._state = _last_step, _state_of(cell)
+    def __init__(self, of: tuple[Any, ...], weights: list[Tensor]) -> None:
+        self.of = of
         # While we hold these, no other tensor gets their identity or their memory.
-        self._held = [(weight, weight.detach()) for weight in cell.parameters()]
+        self._held = [(weight, weight.detach()) for weight in weights]
         self.packed: dict[str, Tensor] = {}
         self.idle: defaultdict[torch.Size, list[_Layer]] = defaultdict(list)
 
-    def is_valid(self, cell: RIMCell) -> bool:
-        return self._step is _last_step and self._state == _state_of(cell)
 
-
-def _state_of(cell: RIMCell) -> list[tuple[int, ...]]:
-    """By which a change of a layer's weights is noticed."""
-    return [(id(weight), weight._version, weight.data_ptr()) for weight in cell._parameters.values()]  # type: ignore[union-attr]
+def _prepared(cell: RIMCell, s: SimpleNamespace) -> _Prepared | None:
+    """What is known of the weights on the tape, if the layer's are at rest."""
+    rest = _at_rest.get(cell)
+    if rest is None:
+        return None
+    weights = [weight for name in (*_WEIGHTS, "bias_ih", "bias_hh") if (weight := getattr(s, name)) is not None]
+    try:  # Asked before the numbers are read: who changes them meanwhile is noticed at the next call.
+        of = _last_step, [(id(weight), weight._version, weight.data_ptr()) for weight in weights]
+    except RuntimeError:  # made in inference mode, where nobody counts changes
+        return None
+    prepared = rest.prepared
+    if prepared is None or prepared.of != of:
+        prepared = rest.prepared = _Prepared(of, weights)
+    return prepared
 
 
 class _Rows(ctypes.Structure):
@@ -147,12 +154,17 @@ def forward(
     K, H = cell.num_rims, cell.rim_size
     if is_one_element(cell, s):
         OneElement(cell, s, save)
+        _check_width("weight_ih", s.reads, 4 * H)
+        if s.keys is not None:
+            _check_width("input_query", s.probes, H)
     else:
         s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
+        _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
+    _check_width("input_value", s.values, cell.input_value_size)
     last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
     state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
     state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
-    prepared = None if save or len(s.values) > 1 else _prepared(cell)
+    prepared = None if save or len(s.values) > 1 else _prepared(cell, s)  # for single steps it pays, and holds little
     idle = [] if prepared is None else prepared.idle[s.values.shape]
     try:
         layer = idle.pop()
@@ -165,17 +177,6 @@ def forward(
     library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
     idle.append(layer)
     return output[-1], last_c
-
-
-def _prepared(cell: RIMCell) -> _Prepared | None:
-    """What is known of the layer's weights, if they are at rest. Only for single steps: it pays, and holds little."""
-    rest = _at_rest.get(cell)
-    if rest is None or any(weight.is_inference() for weight in cell.parameters()):  # nobody counts changes
-        return None
-    prepared = rest.prepared
-    if prepared is None or not prepared.is_valid(cell):
-        prepared = rest.prepared = _Prepared(cell)
-    return prepared
 
 
 def _make_room(cell: RIMCell, s: SimpleNamespace, save: bool) -> None:
@@ -273,9 +274,13 @@ def _layer(
     layer.kept = [tape]  # tensors live as long as the struct
     _point(layer, tape)
     vector, loops = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype)
+    shapes = cell.weight_shapes() | {"bias": (K, 4 * H, 1)}
     for key, weight in weights.items():
         room = packed.get(key)
         if room is None:
+            if weight.shape != shapes[key]:
+                raise ValueError(f"{key} must have shape {shapes[key]}, got {tuple(weight.shape)}")
+            _check_kind(key, weight, s.values)
             columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
             room = weight.new_empty(K, inner, columns + -columns % vector)
             loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, room.data_ptr())
@@ -288,15 +293,29 @@ def _layer(
 def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
     """Let the struct point to these tensors; to nothing where they are None."""
     heads = {"attention": layer.n, "p": layer.m}  # these have the heads of a row one after the other
+    like = tensors["values"]
     for key in _TENSORS.keys() & tensors.keys():
         tensor, order = tensors[key], _TENSORS[key]
         if tensor is None:
             setattr(layer, key, _Rows())
             continue
+        _check_kind(key, tensor, like)
         strides = {letter: tensor.stride(dim) for dim, letter in enumerate(order)}
         if "t" in strides and tensor.shape[order.index("t")] == 1:
             strides["t"] = 0  # not kept: each step overwrites the one before
         setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
+
+
+def _check_kind(name: str, tensor: Tensor, like: Tensor) -> None:
+    """The loops believe what they are told: whatever they are to read or write is looked at here first."""
+    if tensor.dtype is not like.dtype or not tensor.is_cpu:
+        raise ValueError(f"{name} must be {like.dtype} on cpu, as the input is, got {tensor.dtype} on {tensor.device}")
+
+
+def _check_width(name: str, made: Tensor, width: int) -> None:
+    """As above, of what was made with the weight called ``name``."""
+    if made.shape[-1] != width:
+        raise ValueError(f"{name} must make {width} numbers of each row, got {made.shape[-1]}")
 
 
 def library(dtype: torch.dtype) -> Any:

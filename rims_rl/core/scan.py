@@ -71,6 +71,11 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> Any:
+        if any(map(torch._C._functorch.is_legacy_batchedtensor, (d_out, d_h, d_c))):
+            raise RuntimeError(
+                "the fast loops of RIMs take the gradient of one output at a time: leave out is_grads_batched and "
+                "vectorize, or use torch.func"
+            )
         tensors, size = ctx.saved_tensors, len(ctx.names)
         pieces = [tensors[begin : begin + size] for begin in range(0, len(tensors), size)]
         gradients = SimpleNamespace(**dict.fromkeys(_WEIGHTS))

@@ -375,9 +375,9 @@ def test_outputs_and_states_share_no_memory(engine, rims, layers, grad):
     }
     rim, x = RIM(5, 18, rims, min(rims, 4), num_layers=layers, **options), torch.randn(1, 2, 5)
     state = tuple(torch.randn(layers, 2, 18) for _ in range(2))
-    with mock.patch("rims_rl.core.rim.scan", plain_scan) if engine == "readable" else nullcontext():
-        with torch.set_grad_enabled(grad):
-            output, (h, c) = rim(x, state)
+    readable = mock.patch("rims_rl.core.rim.scan", plain_scan) if engine == "readable" else nullcontext()
+    with readable, torch.set_grad_enabled(grad):
+        output, (h, c) = rim(x, state)
     tensors = [*state, output, h, c]
     before = [tensor.detach().clone() for tensor in tensors]
     for i in range(len(tensors)):
