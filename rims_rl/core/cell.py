@@ -256,12 +256,7 @@ class RIMCell(nn.Module):
     def forward(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, *, steps: list[RIMStep] | None = None
     ) -> tuple[Tensor, Tensor]:
-        check_input(x, self.input_value)
-        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
-            raise ValueError(
-                f"x must be (B, {self.input_size}) or (B, N, {self.input_size}): input_size is {self.input_size}, "
-                f"got shape {tuple(x.shape)}"
-            )
+        self.check_input(x)
         if state is None:
             state = (x.new_zeros(x.shape[0], self.hidden_size),) * 2
         check_state(state, (x.shape[0], self.hidden_size), self.input_value)
@@ -269,6 +264,15 @@ class RIMCell(nn.Module):
         if steps is not None:
             steps.append(step)
         return step.h, step.c
+
+    def check_input(self, x: Any) -> None:
+        """An error if ``x`` is no input of a single step."""
+        check_input(x, self.input_value)
+        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
+            raise ValueError(
+                f"x must be (B, {self.input_size}) or (B, N, {self.input_size}): input_size is {self.input_size}, "
+                f"got shape {tuple(x.shape)}"
+            )
 
     def step_with_hooks(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
         """:meth:`step`, by way of a call of the cell if it has hooks."""

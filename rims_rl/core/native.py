@@ -294,13 +294,15 @@ def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
     """Let the struct point to these tensors; to nothing where they are None."""
     heads = {"attention": layer.n, "p": layer.m}  # these have the heads of a row one after the other
     like = tensors["values"]
-    for key in _TENSORS.keys() & tensors.keys():
-        tensor, order = tensors[key], _TENSORS[key]
+    for key, tensor in tensors.items():
+        order = _TENSORS.get(key)
+        if order is None:
+            continue
         if tensor is None:
             setattr(layer, key, _Rows())
             continue
         _check_kind(key, tensor, like)
-        strides = {letter: tensor.stride(dim) for dim, letter in enumerate(order)}
+        strides = dict(zip(order, tensor.stride(), strict=False))
         if "t" in strides and tensor.shape[order.index("t")] == 1:
             strides["t"] = 0  # not kept: each step overwrites the one before
         setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))

@@ -132,7 +132,7 @@ class RIM(nn.Module):
         ``x`` is `(B, input_size)` or `(B, N, input_size)`; ``state`` and the new ``h``, ``c`` are those of
         :meth:`forward`, the rest of the result is of the last layer.
         """
-        check_input(x, self.layers[0].input_value)  # type: ignore[arg-type]
+        self.layers[0].check_input(x)  # type: ignore[operator]
         h, c = self._check_state(state, x, x.shape[0])
         hs, cs = [], []
         for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
