@@ -98,8 +98,11 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
             )
         return length
 
-    @weights_at_rest()
-    def collect_rollouts(
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
+        with weights_at_rest(self.policy):
+            return self._collect_rollouts(*args, **kwargs)
+
+    def _collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
         """As in sb3-contrib, with the same names for callbacks to look at. But the values of observations at which

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def evaluate(
     envs = with_statistics(envs, normalisation)
     if random:
         policy = _RandomActions(envs.action_space, seed)
-    with Progress(transient=True) as progress, intervene(policy, run, drop, force), weights_at_rest():
+    with Progress(transient=True) as progress, intervene(policy, run, drop, force), _at_rest(policy):
         bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
 
         def report(local: dict[str, Any], _: Any) -> None:
@@ -102,6 +103,10 @@ def result_path(run: Path, drop: Sequence[int] = (), force: Sequence[int] = ()) 
     )
     name = f"evaluation{changes}.json"
     return run / name if run.is_dir() else run.with_suffix(f".{name}")
+
+
+def _at_rest(policy: Any) -> AbstractContextManager[None]:
+    return nullcontext() if isinstance(policy, _RandomActions) else weights_at_rest(policy)
 
 
 class _RandomActions:

@@ -30,7 +30,7 @@ def provenance(started: float | None = None) -> dict[str, Any]:
         "commit": _commit(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "loops": "torch" if native.library(torch.float32) is None else "C",  # of RIMs
+        "loops": native.loops_here(),  # of RIMs
         "python": platform.python_version(),
         "machine": {"cpu": _cpu_name(), "cores": os.cpu_count(), "system": platform.system()},
     }

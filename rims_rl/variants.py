@@ -109,7 +109,7 @@ def play_episodes(
             if report is not None:
                 report()
 
-    with weights_at_rest():
+    with weights_at_rest(policy):
         returns, lengths = evaluate_policy(
             policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
         )

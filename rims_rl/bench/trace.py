@@ -19,8 +19,8 @@ from torch import Tensor
 from rims_rl.agents import CnnRimsPolicy
 from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.core import RIM
-from rims_rl.core.cell import check_shape
-from rims_rl.core.rim import _can_scan, plain_scan
+from rims_rl.core.cell import check_input, check_starts
+from rims_rl.core.rim import can_scan, plain_scan
 from rims_rl.core.scan import scan
 from rims_rl.results import provenance, write_json
 
@@ -81,15 +81,16 @@ class _Bare(RIM):
     def forward(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        check_input(x, self.layers[0].input_value)  # type: ignore[arg-type]
         assert x.dim() in (3, 4) and x.shape[-1] == self.input_size and not self.batch_first
         if x.dim() == 3:
             x = x.unsqueeze(2)
         assert min(x.shape[:3]) > 0 and episode_starts is not None
-        check_shape("episode_starts", episode_starts, tuple(x.shape[:2]))
+        check_starts(episode_starts, tuple(x.shape[:2]), x)
         h, c = self._check_state(state, x, x.shape[1])
         (layer,), last_h, last_c = self.layers, [], []
         for h_l, c_l in zip(h.unbind(0), c.unbind(0), strict=True):
-            run = scan if _can_scan(x) else plain_scan
+            run = scan if can_scan(layer, x, h_l, c_l) else plain_scan  # type: ignore[arg-type]
             x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts)  # type: ignore[arg-type]
             last_h.append(h_l)
             last_c.append(c_l)

@@ -47,8 +47,8 @@ def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | N
         rims: Any = models["ours, rims"]
         n_steps, steps = rims.n_steps, rims.n_steps * rims.n_envs
         timed["env"] = _env_alone(rims.env, n_steps)
-        timed["forward"] = _many(forward(rims), n_steps)
-        timed["encoder forward"] = _many(encoder_forward(rims), n_steps)
+        timed["forward"] = _many(forward(rims), rims, n_steps)
+        timed["encoder forward"] = _many(encoder_forward(rims), rims, n_steps)
         timed["encoder"] = encoder_update(rims)
         timed["core"] = _core_update(rims)
         timed["heads"] = _heads_update(rims)
@@ -205,9 +205,9 @@ def _heads_update(model: Any) -> Callable[[], None]:
     return run
 
 
-def _many(run: Callable[[], object], times: int) -> Callable[[], None]:
+def _many(run: Callable[[], object], model: Any, times: int) -> Callable[[], None]:
     def runs() -> None:
-        with weights_at_rest():  # as in a rollout
+        with weights_at_rest(model.policy):  # as in a rollout
             for _ in range(times):
                 run()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
         forwards["cnn alone"] = encoder_forward(models["ours, none"])
         print(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes", flush=True)
         update_ms = medians(updates, repeats)
-        with weights_at_rest():  # as in a rollout
+        with ExitStack() as stack:
+            for model in models.values():
+                stack.enter_context(weights_at_rest(model.policy))  # as in a rollout
             forward_ms = medians(forwards, 10 * repeats, calls=10)
     result = {
         "what": "Median milliseconds, candidates taking turns in one process. Frames of DemonAttack's shape "

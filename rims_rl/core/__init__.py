@@ -6,7 +6,7 @@ from rims_rl.core.dnc import DNC
 from rims_rl.core.entnet import EntNet
 from rims_rl.core.ntm import NTM
 from rims_rl.core.registry import core_factory, make_core, register_core
-from rims_rl.core.rim import RIM
+from rims_rl.core.rim import RIM, engine_of
 from rims_rl.core.rmc import RMC
 from rims_rl.core.trace import Record, Trace
 from rims_rl.core.transformer import Transformer
@@ -26,6 +26,7 @@ __all__ = [
     "Trace",
     "Transformer",
     "core_factory",
+    "engine_of",
     "make_core",
     "register_core",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rims_rl.core.cell import check_shape
+from rims_rl.core.cell import check_input, check_starts, check_state
 
 State = tuple[Tensor, Tensor]
 
@@ -37,24 +37,26 @@ class Baseline(nn.Module):
     def forward(
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
+        check_input(x, next(self.parameters(), x))
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             raise ValueError(f"x must be (T, B, {self.input_size}), got shape {tuple(x.shape)}")
         shape = (self.num_layers, x.shape[1], self.hidden_size)
         if state is None:
             state = (x.new_zeros(shape), x.new_zeros(shape))
-        for name, tensor in zip(("h", "c"), state, strict=True):
-            check_shape(f"state: {name}", tensor, shape)
+        check_state(state, shape, x)
         if episode_starts is None:
             return self._run(x, state)
-        check_shape("episode_starts", episode_starts, tuple(x.shape[:2]))
+        check_starts(episode_starts, tuple(x.shape[:2]), x)
         # One fused call for each stretch of steps inside which nobody starts an episode.
         resets = (episode_starts != 0).any(1)
         resets[0] = True
         begins: list[int] = resets.nonzero().flatten().tolist()
         outputs = []
         for begin, end in zip(begins, [*begins[1:], len(x)], strict=True):
-            alive = (episode_starts[begin] == 0).to(x.dtype).view(1, -1, 1)
-            output, state = self._run(x[begin:end], (state[0] * alive, state[1] * alive))
+            alive = (episode_starts[begin] == 0).view(1, -1, 1)
+            # chosen, not multiplied: zero times infinity is not a number
+            h, c = (torch.where(alive, part, 0) for part in state)
+            output, state = self._run(x[begin:end], (h, c))
             outputs.append(output)
         return torch.cat(outputs), state
 
@@ -83,7 +85,7 @@ class GRU(Baseline):
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         output, h = self.gru(x, state[0])
-        return output, (h, state[1])
+        return output, (h, state[1].clone())  # as nn.LSTM's, a new state may be written to
 
 
 class Feedforward(Baseline):
@@ -94,4 +96,4 @@ class Feedforward(Baseline):
         self.output_size = input_size
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return x, state
+        return x, (state[0].clone(), state[1].clone())

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 GATES = {"lstm": 4, "gru": 3}
+PLAIN = (nn.Parameter, Tensor)
 
 
 class RIMStep(NamedTuple):
@@ -108,6 +111,16 @@ class RIMCell(nn.Module):
         torch.Size([3, 60])
     """
 
+    input_key: nn.Parameter
+    input_value: nn.Parameter
+    input_query: nn.Parameter
+    weight_ih: nn.Parameter
+    weight_hh: nn.Parameter
+    bias_ih: nn.Parameter
+    bias_hh: nn.Parameter
+    comm_qkv: nn.Parameter
+    comm_out: nn.Parameter
+
     def __init__(
         self,
         input_size: int,
@@ -193,22 +206,36 @@ class RIMCell(nn.Module):
         self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
 
-        def weight(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-
-        keys, gates = input_heads * input_key_size, GATES[cell] * rim_size
-        self.input_value = weight(input_value_size, input_size)
-        if input_attention:
-            self.input_key = weight(keys, input_size)
-            self.input_query = weight(num_rims, keys, rim_size)
-        self.weight_ih = weight(num_rims, gates, input_value_size)
-        self.weight_hh = weight(num_rims, gates, rim_size)
-        self.bias_ih = weight(num_rims, gates)
-        self.bias_hh = weight(num_rims, gates)
-        if communication:
-            self.comm_qkv = weight(num_rims, comm_heads * (2 * comm_key_size + comm_value_size), rim_size)
-            self.comm_out = weight(num_rims, rim_size, comm_heads * comm_value_size)
+        for name, shape in self.weight_shapes().items():
+            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What the layer's weights are called, and their shapes (see the class docstring)."""
+        K, H, gates = self.num_rims, self.rim_size, GATES[self.cell] * self.rim_size
+        keys, m, e, v = (
+            self.input_heads * self.input_key_size,
+            self.comm_heads,
+            self.comm_key_size,
+            self.comm_value_size,
+        )
+        shapes: dict[str, tuple[int, ...]] = {"input_value": (self.input_value_size, self.input_size)}
+        if self.input_attention:
+            shapes |= {"input_key": (keys, self.input_size), "input_query": (K, keys, H)}
+        shapes |= {"weight_ih": (K, gates, self.input_value_size), "weight_hh": (K, gates, H)}
+        shapes |= {"bias_ih": (K, gates), "bias_hh": (K, gates)}
+        if self.communication:
+            shapes |= {"comm_qkv": (K, m * (2 * e + v), H), "comm_out": (K, H, m * v)}
+        return shapes
+
+    def is_as_built(self) -> bool:
+        """Whether this is what the fast loops know: no subclass, no hooks, and so nothing that makes weights of other
+        weights (pruning has hooks, parametrizations are a subclass), and no weights of a tensor's subclass."""
+        return type(self) is RIMCell and not self.has_hooks() and type(self._parameters["weight_hh"]) in PLAIN
+
+    def has_hooks(self) -> bool:
+        forward, backward = self._forward_pre_hooks or self._forward_hooks, self._backward_pre_hooks
+        return bool(forward or backward or self._backward_hooks)
 
     def reset_parameters(self) -> None:
         """Draw new weights (see the class docstring)."""
@@ -226,18 +253,34 @@ class RIMCell(nn.Module):
                 text += f", {name}={getattr(self, name)!r}"
         return text
 
-    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, *, steps: list[RIMStep] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        self.check_input(x)
+        if state is None:
+            state = (x.new_zeros(x.shape[0], self.hidden_size),) * 2
+        check_state(state, (x.shape[0], self.hidden_size), self.input_value)
+        step = self.step(x, *state)
+        if steps is not None:
+            steps.append(step)
+        return step.h, step.c
+
+    def check_input(self, x: Any) -> None:
+        """An error if ``x`` is no input of a single step."""
+        check_input(x, self.input_value)
         if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
             raise ValueError(
                 f"x must be (B, {self.input_size}) or (B, N, {self.input_size}): input_size is {self.input_size}, "
                 f"got shape {tuple(x.shape)}"
             )
-        if state is None:
-            state = (x.new_zeros(x.shape[0], self.hidden_size),) * 2
-        for name, tensor in zip(("h", "c"), state, strict=True):
-            check_shape(f"state: {name}", tensor, (x.shape[0], self.hidden_size))
-        h, c, *_ = self.step(x, *state)
-        return h, c
+
+    def step_with_hooks(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
+        """:meth:`step`, by way of a call of the cell if it has hooks."""
+        if not self.has_hooks():
+            return self.step(x, h, c)
+        steps: list[RIMStep] = []
+        h, c = self(x, (h, c), steps=steps)
+        return steps[-1]._replace(h=h, c=c)
 
     def step(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
         """The equations of the class docstring. ``x`` is `(B, input_size)` or `(B, N, input_size)`."""
@@ -335,7 +378,9 @@ def smallest(x: Tensor, count: int, dim: int) -> Tensor:
     if count == x.shape[dim]:
         return torch.ones_like(x, dtype=torch.bool)
     first = order(x, dim).narrow(dim, 0, count)
-    return torch.zeros_like(x, dtype=torch.bool).scatter_(dim, first, True)
+    return torch.zeros_like(x, dtype=torch.bool).scatter(
+        dim, first, 1
+    )  # neither True nor in place: for torch.jit.trace, vmap
 
 
 def order(x: Tensor, dim: int) -> Tensor:
@@ -346,8 +391,49 @@ def order(x: Tensor, dim: int) -> Tensor:
     return torch.sort(x.detach(), dim=dim, stable=True).indices
 
 
-def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(tensor.shape) != shape:
+def check_input(x: Any, like: Tensor) -> None:
+    """An error if ``x`` is no tensor that can be multiplied with ``like``, a weight."""
+    if isinstance(x, PackedSequence):
+        raise TypeError(
+            "x must be a tensor, got PackedSequence; torch.nn.utils.rnn.pad_packed_sequence makes one of it"
+        )
+    _check_kind("x", x, like)
+
+
+def check_state(state: Any, shape: tuple[int, ...], like: Tensor) -> None:
+    """An error if ``state`` is not a pair of tensors of this shape, with the type and on the device of ``like``."""
+    if not isinstance(state, Sequence) or len(state) != 2:
+        got = f"{len(state)} of them" if isinstance(state, Sequence) else type(state).__name__
+        raise TypeError(f"state must be a pair of tensors (h, c), got {got}")
+    h, c = state
+    for name, tensor in (("state: h", h), ("state: c", c)):
+        _check_kind(name, tensor, like)
+        _check_shape(name, tensor, shape)
+
+
+def check_starts(starts: Any, shape: tuple[int, ...], like: Tensor) -> None:
+    """An error if ``starts`` is not a tensor of this shape on the device of ``like``; of what type does not matter."""
+    _check_kind("episode_starts", starts, like, any_dtype=True)
+    _check_shape("episode_starts", starts, shape)
+
+
+def _check_kind(name: str, tensor: Any, like: Tensor, any_dtype: bool = False) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name} must be a dense tensor, got {tensor.layout}; `to_dense()` would do")
+    if tensor.device != like.device:
+        raise ValueError(f"{name} must be on {like.device}, as the weights are, got {tensor.device}")
+    if tensor.dtype is like.dtype or any_dtype:
+        return
+    if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):  # which casts by itself
+        raise ValueError(
+            f"{name} must be {like.dtype}, as the weights are, got {tensor.dtype}; `to({like.dtype})` would do"
+        )
+
+
+def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 

@@ -22,6 +22,11 @@ class Part:
     """
 
     def __init__(self, cell: RIMCell, dropped: Collection[int], forced: Collection[int]) -> None:
+        if made := cell.weight_shapes().keys() - cell._parameters.keys():
+            raise ValueError(
+                f"RIMs cannot be dropped or forced while {min(made)} is made of other weights, by pruning or by a "
+                "parametrization; make that permanent first, with prune.remove or remove_parametrizations"
+            )
         kept = [k for k in range(cell.num_rims) if k not in dropped]
         self._num_rims, self._rims = cell.num_rims, torch.tensor(kept, device=cell.input_value.device)
         self.cell = copy.copy(cell)
@@ -52,9 +57,9 @@ class Part:
             records += [Record(*self._widen_inside(record)) for record in inside]
         return self._widen_state(output), self._widen_state(h), self._widen_state(c)
 
-    def step(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
-        """The call of :meth:`RIMCell.step`."""
-        h, c, *inside = self.cell.step(x, self._narrow(h), self._narrow(c))
+    def step_with_hooks(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
+        """The call of :meth:`RIMCell.step_with_hooks`."""
+        h, c, *inside = self.cell.step_with_hooks(x, self._narrow(h), self._narrow(c))
         return RIMStep(self._widen_state(h), self._widen_state(c), *self._widen_inside(inside))
 
     def _narrow(self, state: Tensor) -> Tensor:

@@ -10,20 +10,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import math
 import os
-import platform
-import shlex
 import subprocess
-import tempfile
+import threading
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from rims_rl.core.cell import RIMCell
 from rims_rl.core.reading import OneElement, add, is_one_element
@@ -49,20 +50,79 @@ _LARGE = 300_000  # weights of a layer
 _WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")
 
 
-_at_rest: dict[Any, tuple[_Layer, Any]] | None = None  # inside weights_at_rest: layers, and versions of their weights
+_one_at_a_time = threading.Lock()  # two threads would write to the same files
+_warned = False
+_at_rest: WeakKeyDictionary[RIMCell, _AtRest] = WeakKeyDictionary()  # inside weights_at_rest; lives with the layer
+_changing = threading.Lock()  # of who is in it
+_last_step = object()  # another one after each step of any optimizer
 
 
 @contextlib.contextmanager
-def weights_at_rest() -> Iterator[None]:
-    """Inside, what the loops need beside input and state is made once and used for many steps, as in a rollout. If a
-    weight is changed all the same, this is noticed only where autograd counts it: not through ``.data``, nor by a fused
-    optimizer."""
-    global _at_rest
-    outside, _at_rest = _at_rest, {}
+def weights_at_rest(module: nn.Module) -> Iterator[None]:
+    """Inside, what the loops make of the weights of ``module``'s RIMs is made once and used for many steps, as in a
+    rollout.
+
+    If a weight changes all the same, this is noticed, and it is made anew: after a step of any optimizer of torch, if
+    the weight is another tensor or has other memory (``to``, ``weight.data = ...``), and wherever autograd counts a
+    change (``load_state_dict``, ``copy_``). What torch itself cannot tell is not noticed: writing into ``weight.data``,
+    into its memory through numpy, or from another process. Any number of threads may call the module.
+    """
+    cells = [cell for cell in module.modules() if isinstance(cell, RIMCell)]
+    with _changing:
+        for cell in cells:
+            _at_rest.setdefault(cell, _AtRest()).scopes += 1
     try:
         yield
     finally:
-        _at_rest = outside
+        with _changing:
+            for cell in cells:
+                _at_rest[cell].scopes -= 1
+                if not _at_rest[cell].scopes:
+                    del _at_rest[cell]
+
+
+def _after_step(*_: Any) -> None:
+    global _last_step
+    _last_step = object()
+
+
+# A fused optimizer changes weights without autograd's knowing.
+register_optimizer_step_post_hook(_after_step)
+
+
+class _AtRest:
+    """Of one layer."""
+
+    def __init__(self) -> None:
+        self.scopes = 0
+        self.prepared: _Prepared | None = None
+
+
+class _Prepared:
+    """What the loops make of a layer's weights: them packed, and structs for which no thread has a use just now."""
+
+    def __init__(self, of: tuple[Any, ...], weights: list[Tensor]) -> None:
+        self.of = of
+        # While we hold these, no other tensor gets their identity or their memory.
+        self._held = [(weight, weight.detach()) for weight in weights]
+        self.packed: dict[str, Tensor] = {}
+        self.idle: defaultdict[torch.Size, list[_Layer]] = defaultdict(list)
+
+
+def _prepared(cell: RIMCell, s: SimpleNamespace) -> _Prepared | None:
+    """What is known of the weights on the tape, if the layer's are at rest."""
+    rest = _at_rest.get(cell)
+    if rest is None:
+        return None
+    weights = [weight for name in (*_WEIGHTS, "bias_ih", "bias_hh") if (weight := getattr(s, name)) is not None]
+    try:  # Asked before the numbers are read: who changes them meanwhile is noticed at the next call.
+        of = _last_step, [(id(weight), weight._version, weight.data_ptr()) for weight in weights]
+    except RuntimeError:  # made in inference mode, where nobody counts changes
+        return None
+    prepared = rest.prepared
+    if prepared is None or prepared.of != of:
+        prepared = rest.prepared = _Prepared(of, weights)
+    return prepared
 
 
 class _Rows(ctypes.Structure):
@@ -81,7 +141,7 @@ def usable(cell: RIMCell, values: Tensor) -> bool:
     """Whether there are loops in C for this layer; ``values`` (T, B, N, V) are what it reads."""
     rare = cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None
     large = cell.num_rims > 64 or values.shape[2] > 4096  # sizes of arrays on the stack
-    if len(values) == 1 and _at_rest is None:  # turning large weights around takes longer than one product with them
+    if len(values) == 1 and cell not in _at_rest:  # turning large weights takes longer than one product with them
         large = large or sum(weight.numel() for weight in cell.parameters()) > _LARGE
     fits = cell.cell == "lstm" and values.device.type == "cpu" and not rare and not large
     return fits and library(values.dtype) is not None
@@ -94,33 +154,29 @@ def forward(
     K, H = cell.num_rims, cell.rim_size
     if is_one_element(cell, s):
         OneElement(cell, s, save)
+        _check_width("weight_ih", s.reads, 4 * H)
+        if s.keys is not None:
+            _check_width("input_query", s.probes, H)
     else:
         s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
+        _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
+    _check_width("input_value", s.values, cell.input_value_size)
     last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
     state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
     state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
-    layer = None if save else _known(cell, s)
-    if layer is None:
-        _make_room(cell, s, save)
-        bias = (s.bias_ih + s.bias_hh).unsqueeze(-1)
-        layer = _layer(cell, s, vars(s) | state, _in_loop(s) | {"bias": bias}, turned=True)
-        # a part of a layer, see intervention.py, has weights of its own each time
-        if not save and _at_rest is not None and isinstance(cell.weight_hh, nn.Parameter):
-            _at_rest[cell, s.values.shape] = layer, _versions(cell)
-    else:
+    prepared = None if save or len(s.values) > 1 else _prepared(cell, s)  # for single steps it pays, and holds little
+    idle = [] if prepared is None else prepared.idle[s.values.shape]
+    try:
+        layer = idle.pop()
         _point(layer, vars(s) | state)
+    except IndexError:
+        _make_room(cell, s, save)
+        weights = _in_loop(s) | {"bias": (s.bias_ih + s.bias_hh).unsqueeze(-1)}
+        packed = {} if prepared is None else prepared.packed
+        layer = _layer(cell, s, vars(s) | state, weights, packed, turned=True)
     library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
+    idle.append(layer)
     return output[-1], last_c
-
-
-def _known(cell: RIMCell, s: SimpleNamespace) -> _Layer | None:
-    """The layer of an earlier call, if weights are at rest and none of them has changed."""
-    layer, versions = (_at_rest or {}).get((cell, s.values.shape), (None, None))
-    return layer if layer is not None and versions == _versions(cell) else None
-
-
-def _versions(cell: RIMCell) -> list[tuple[int, int]]:
-    return [(weight.data_ptr(), weight._version) for weight in cell.parameters()]
 
 
 def _make_room(cell: RIMCell, s: SimpleNamespace, save: bool) -> None:
@@ -153,7 +209,7 @@ def backward(
     tape["d_gates"] = _new(s.values, *s.gates.shape)
     if cell.communication:
         tape |= {"d_heard": torch.empty_like(s.told), "d_qkv": _new(s.values, *s.qkv.shape)}
-    layer = _layer(cell, s, tape, _in_loop(s), turned=False)
+    layer = _layer(cell, s, tape, _in_loop(s), {}, turned=False)
     loops, threads = library(d_h.dtype), _threads(layer)
     loops.backward(ctypes.byref(layer), threads)
 
@@ -201,8 +257,15 @@ def _threads(layer: _Layer) -> int:
     return int(min(torch.get_num_threads(), layer.B, 1 + layer.work // 5_000_000))
 
 
-def _layer(cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dict[str, Tensor], turned: bool) -> _Layer:
-    """The struct of loops.c."""
+def _layer(
+    cell: RIMCell,
+    s: SimpleNamespace,
+    tape: dict[str, Any],
+    weights: dict[str, Tensor],
+    packed: dict[str, Tensor],
+    turned: bool,
+) -> _Layer:
+    """The struct of loops.c. Weights that are not in ``packed`` come to be there."""
     T, B, N, V = s.values.shape
     K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
     sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
@@ -211,60 +274,90 @@ def _layer(cell: RIMCell, s: SimpleNamespace, tape: dict[str, Any], weights: dic
     layer.kept = [tape]  # tensors live as long as the struct
     _point(layer, tape)
     vector, loops = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype)
+    shapes = cell.weight_shapes() | {"bias": (K, 4 * H, 1)}
     for key, weight in weights.items():
-        columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
-        packed = weight.new_empty(K, inner, columns + -columns % vector)
-        loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, packed.data_ptr())
-        setattr(layer, key, packed.data_ptr())
-        layer.kept.append(packed)
+        room = packed.get(key)
+        if room is None:
+            if weight.shape != shapes[key]:
+                raise ValueError(f"{key} must have shape {shapes[key]}, got {tuple(weight.shape)}")
+            _check_kind(key, weight, s.values)
+            columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
+            room = weight.new_empty(K, inner, columns + -columns % vector)
+            loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, room.data_ptr())
+            packed[key] = room
+        setattr(layer, key, room.data_ptr())
+        layer.kept.append(room)
     return layer
 
 
 def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
     """Let the struct point to these tensors; to nothing where they are None."""
     heads = {"attention": layer.n, "p": layer.m}  # these have the heads of a row one after the other
-    for key in _TENSORS.keys() & tensors.keys():
-        tensor, order = tensors[key], _TENSORS[key]
+    like = tensors["values"]
+    for key, tensor in tensors.items():
+        order = _TENSORS.get(key)
+        if order is None:
+            continue
         if tensor is None:
             setattr(layer, key, _Rows())
             continue
-        strides = {letter: tensor.stride(dim) for dim, letter in enumerate(order)}
+        _check_kind(key, tensor, like)
+        strides = dict(zip(order, tensor.stride(), strict=False))
         if "t" in strides and tensor.shape[order.index("t")] == 1:
             strides["t"] = 0  # not kept: each step overwrites the one before
         setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
 
 
-@functools.cache
+def _check_kind(name: str, tensor: Tensor, like: Tensor) -> None:
+    """The loops believe what they are told: whatever they are to read or write is looked at here first."""
+    if tensor.dtype is not like.dtype or not tensor.is_cpu:
+        raise ValueError(f"{name} must be {like.dtype} on cpu, as the input is, got {tensor.dtype} on {tensor.device}")
+
+
+def _check_width(name: str, made: Tensor, width: int) -> None:
+    """As above, of what was made with the weight called ``name``."""
+    if made.shape[-1] != width:
+        raise ValueError(f"{name} must make {width} numbers of each row, got {made.shape[-1]}")
+
+
 def library(dtype: torch.dtype) -> Any:
-    """The compiled loops for numbers of this type; None if they are not wanted or cannot be had."""
+    """The compiled loops for numbers of this type; None if they are not wanted or cannot be had, which is said once."""
+    loops, reason = _load(dtype)
+    if reason is not None:
+        _warn(reason)
+    return loops
+
+
+def loops_here() -> str:
+    """Which loops RIMs run in on this machine, where there is a choice: ``"C"`` or ``"torch"``."""
+    return "torch" if _load(torch.float32)[0] is None else "C"
+
+
+@functools.cache
+def _load(dtype: torch.dtype) -> tuple[Any, str | None]:
+    """The loops, or None and the reason, unless they are not wanted."""
     if dtype not in _TYPES or os.environ.get("RIMS_RL_NATIVE") == "0":
-        return None
-    command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS, f"-Dreal={_TYPES[dtype]}"]
-    what = hashlib.sha256(_SOURCE.read_bytes() + "\0".join([*command, _processor()]).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rims-rl"
-    path = folder / f"loops_{what}.so"
+        return None, None
     try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as temporary:
-                built = Path(temporary) / path.name
-                subprocess.run([*command, "-o", str(built), str(_SOURCE), "-lm"], check=True, capture_output=True)
-                built.replace(path)
-        loops = ctypes.CDLL(str(path))
-    except (OSError, RuntimeError, subprocess.CalledProcessError):
-        return None
+        from rims_rl.core import compiling  # not on Windows
+
+        with _one_at_a_time:
+            loops = compiling.load(_SOURCE, (*_FLAGS, f"-Dreal={_TYPES[dtype]}"))
+    except (ImportError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        return None, str(error)
     pointer, size = ctypes.c_void_p, ctypes.c_long
     loops.forward.argtypes = loops.backward.argtypes = (pointer, size)
     loops.pack.argtypes = (pointer, size, size, size, ctypes.c_int, pointer)
     loops.weight_gradient.argtypes = (pointer, size, pointer, size, pointer, size, ctypes.c_int, pointer)
-    return loops
+    return loops, None
 
 
-def _processor() -> str:
-    """What -march=native depends on: a home folder may be shared by machines that differ."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    return platform.machine() + next(features, platform.processor())
+def _warn(reason: str) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"the loops of RIMs run in torch, which is slower: those in C cannot be had, since {reason} "
+            "(RIMS_RL_NATIVE=0 says that they are not wanted)",
+            stacklevel=2,
+        )

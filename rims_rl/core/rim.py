@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from rims_rl.core.cell import RIMCell, RIMStep, check_shape
+from rims_rl.core import native
+from rims_rl.core.cell import PLAIN, RIMCell, RIMStep, check_input, check_starts, check_state
 from rims_rl.core.intervention import Part
 from rims_rl.core.scan import scan
 from rims_rl.core.trace import Record, Trace
@@ -86,6 +88,7 @@ class RIM(nn.Module):
     def forward(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        check_input(x, self.layers[0].input_value)  # type: ignore[arg-type]
         if x.dim() not in (3, 4) or x.shape[-1] != self.input_size:
             lead = "B, T" if self.batch_first else "T, B"
             raise ValueError(
@@ -101,14 +104,14 @@ class RIM(nn.Module):
             raise ValueError(f"x must have at least one step, batch entry and element, got shape {tuple(x.shape)}")
         if episode_starts is not None:
             if self.batch_first:
-                check_shape("episode_starts", episode_starts, (batch, steps))
+                check_starts(episode_starts, (batch, steps), x)
                 episode_starts = episode_starts.transpose(0, 1)
-            check_shape("episode_starts", episode_starts, (steps, batch))
+            check_starts(episode_starts, (steps, batch), x)
         h, c = self._check_state(state, x, batch)
         last_h, last_c = [], []
         for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
             records: list[Record] | None = [] if self._traces else None
-            run = scan if _can_scan(x) else plain_scan
+            run = scan if can_scan(layer, x, h_l, c_l) else plain_scan  # type: ignore[arg-type]
             if self._dropped or self._forced:
                 part = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type]
                 x, h_l, c_l = part.scan(run, x, h_l, c_l, episode_starts, records)
@@ -129,12 +132,13 @@ class RIM(nn.Module):
         ``x`` is `(B, input_size)` or `(B, N, input_size)`; ``state`` and the new ``h``, ``c`` are those of
         :meth:`forward`, the rest of the result is of the last layer.
         """
+        self.layers[0].check_input(x)  # type: ignore[operator]
         h, c = self._check_state(state, x, x.shape[0])
         hs, cs = [], []
         for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
             if self._dropped or self._forced:
                 layer = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type, assignment]
-            result = layer.step(x, h_l, c_l)  # type: ignore[operator]
+            result = layer.step_with_hooks(x, h_l, c_l)  # type: ignore[operator]
             x = result.h
             hs.append(result.h)
             cs.append(result.c)
@@ -204,14 +208,36 @@ class RIM(nn.Module):
         if state is None:
             zeros = x.new_zeros(shape)
             return zeros, zeros
-        for name, tensor in zip(("h", "c"), state, strict=True):
-            check_shape(f"state: {name}", tensor, shape)
+        check_state(state, shape, x)
         return state
 
 
-def _can_scan(x: Tensor) -> bool:
-    """What traces, compiles or casts code wants plain operations."""
-    return not (x.is_meta or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
+def engine_of(module: nn.Module) -> str:
+    """Which loops the RIMs in ``module`` would be trained with on this machine: ``"C"``, ``"torch"``, ``"readable"`` if
+    they have something that only the readable equations know, or several of these. Without RIMs, ``"torch"``."""
+    engines = set()
+    for cell in module.modules():
+        if isinstance(cell, RIMCell):
+            sequence = cell.input_value.new_empty(2, 1, 1, 1)
+            fast = "C" if native.usable(cell, sequence) else "torch"
+            engines.add(fast if cell.is_as_built() else "readable")
+    return " and ".join(sorted(engines)) or "torch"
+
+
+def can_scan(cell: RIMCell, x: Tensor, h: Tensor, c: Tensor) -> bool:
+    """Whether the fast loops know all that is asked for. What traces, compiles, casts, batches or differentiates code
+    in ways of its own wants plain operations."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or x.is_meta
+        or torch.is_autocast_enabled(x.device.type)
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
+        or not (type(x) in PLAIN and type(h) in PLAIN and type(c) in PLAIN)
+        or not cell.is_as_built()
+    )
 
 
 def plain_scan(
@@ -223,7 +249,7 @@ def plain_scan(
         if starts is not None:
             alive = (starts[t] == 0).unsqueeze(-1)
             h, c = torch.where(alive, h, 0), torch.where(alive, c, 0)
-        steps.append(cell.step(x[t], h, c))
+        steps.append(cell.step_with_hooks(x[t], h, c))
         h, c = steps[-1].h, steps[-1].c
     if records is not None:
         _, _, *rest = zip(*steps, strict=True)

@@ -66,11 +66,16 @@ class _Scan(torch.autograd.Function):
         output, h, c, tapes = _run(cell, records, elements, keep, tensors, save=True)
         ctx.cell, ctx.names, ctx.native = cell, list(vars(tapes[0])), hasattr(tapes[0], "h_in")
         ctx.save_for_backward(*(tensor for tape in tapes for tensor in vars(tape).values()))
-        return output, h.clone(), c  # two outputs may not share memory
+        return output, h, c
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> Any:
+        if any(map(torch._C._functorch.is_legacy_batchedtensor, (d_out, d_h, d_c))):
+            raise RuntimeError(
+                "the fast loops of RIMs take the gradient of one output at a time: leave out is_grads_batched and "
+                "vectorize, or use torch.func"
+            )
         tensors, size = ctx.saved_tensors, len(ctx.names)
         pieces = [tensors[begin : begin + size] for begin in range(0, len(tensors), size)]
         gradients = SimpleNamespace(**dict.fromkeys(_WEIGHTS))
@@ -110,7 +115,7 @@ def _run(
         _record(cell, tape, records, elements)
         if save:
             tapes.append(tape)
-    return output, h, c, tapes
+    return output, h.clone(), c, tapes  # until now h was the end of the output
 
 
 def _tape(*tensors: Tensor | None) -> SimpleNamespace:
@@ -157,8 +162,8 @@ def _forward(
     for t in range(T):
         h, c, active = hs[t], cs[t], active_of[t]
         if resets[t]:
-            alive = s.keep[t].view(1, B, 1)
-            h, c = h * alive, c * alive
+            alive = s.keep[t].view(1, B, 1) != 0  # chosen, not multiplied: zero times infinity is not a number
+            h, c = torch.where(alive, h, 0), torch.where(alive, c, 0)
         read.attend(t, h, active)
         gates = read.add(t, bias, out=gates_of[t])
         if cell.cell == "gru":
@@ -193,7 +198,7 @@ def _forward(
             h_new = torch.addcmul(told, torch.bmm(heard_of[t], w_out), s.heard_mask[:, t])
         torch.lerp(told, h_new, active, out=hs[t + 1])
     output.view(T, B, K, H).copy_(s.hs[:, 1:].permute(1, 2, 0, 3))
-    return output[-1], _join(cs[T])
+    return output[-1], _join(cs[T]).clone()  # of one RIM it would be a part of the tape
 
 
 def _backward(
@@ -206,7 +211,8 @@ def _backward(
     d_h, d_c = _split(d_h, K).contiguous(), _split(d_c, K)  # what is added to d_h takes its layout
     h_prev, c_prev = s.hs[:, :-1], s.cs[:, :-1]
     if s.keep is not None:
-        h_prev, c_prev = (x * s.keep.unsqueeze(-1) for x in (h_prev, c_prev))
+        alive = s.keep.unsqueeze(-1) != 0
+        h_prev, c_prev = torch.where(alive, h_prev, 0), torch.where(alive, c_prev, 0)
     # d_rec, d_inp: gradients of what goes into the gates from the state and from the input. They start as derivatives
     # of the nonlinearities, and are multiplied in the loop by what comes from above. For an LSTM they are the same.
     if cell.cell == "gru":
@@ -250,8 +256,8 @@ def _backward(
         d_h = torch.mul(d_told, keep_h_of[t]).baddbmm_(d_rec_of[t], s.weight_hh)
         d_h = read.backward(t, d_inp_of[t], d_h)
         if resets[t]:
-            alive = s.keep[t].view(1, B, 1)
-            d_h, d_c = d_h * alive, d_c * alive
+            alive = s.keep[t].view(1, B, 1) != 0
+            d_h, d_c = torch.where(alive, d_h, 0), torch.where(alive, d_c, 0)
 
     rows = None if cell.num_active == K else [active.flatten().nonzero().squeeze(1) for active in s.active]
     d_keys, d_values = read.after_backward(d_inp, h_prev, rows, gradients)

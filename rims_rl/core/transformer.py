@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rims_rl.core.baselines import State
-from rims_rl.core.cell import check_shape
+from rims_rl.core.cell import check_starts
 
 
 class Transformer(nn.Module):
@@ -64,7 +64,7 @@ class Transformer(nn.Module):
             raise ValueError(f"x must be (T, B, {self.input_size}), got shape {tuple(x.shape)}")
         steps, batch = x.shape[:2]
         starts = x.new_zeros(steps, batch) if episode_starts is None else episode_starts
-        check_shape("episode_starts", starts, (steps, batch))
+        check_starts(starts, (steps, batch), x)
         ages = _ages(starts != 0, None if state is None else state[1][-1])
         if state is not None:
             x, ages = torch.cat([state[0], x]), torch.cat([state[1], ages])

@@ -49,7 +49,23 @@ def test_none_has_no_memory_and_no_parameters():
     made = Feedforward(5, 12)
     x, state = torch.randn(7, 3, 5), (torch.randn(1, 3, 12), torch.randn(1, 3, 12))
     output, after = made(x, state)
-    assert torch.equal(output, x) and after is state and not list(made.parameters())
+    assert torch.equal(output, x) and all(map(torch.equal, after, state)) and not list(made.parameters())
+
+
+@pytest.mark.parametrize("name", ["rmc", "ntm", "dnc", "entnet", *CORES])
+def test_a_new_state_shares_no_memory_with_the_old_one_and_a_reset_forgets_what_is_not_finite(name):
+    made = core(name, hidden_size=16)
+    x, starts = torch.randn(3, 2, made.input_size).double(), torch.tensor([[1, 0], [0, 0], [0, 0]])
+    state = [part.detach() for part in made(x)[1]]
+    before = [part.clone() for part in state]
+    _, after = made(x, tuple(state))
+    for part in after:
+        part.detach().fill_(7)
+    assert all(map(torch.equal, state, before))
+    expected = made(x, tuple(state), starts)
+    for part in state:
+        part[:, 0] = torch.inf
+    torch.testing.assert_close(made(x, tuple(state), starts), expected, rtol=0, atol=0)
 
 
 def test_a_users_own_core_is_found_by_name_or_dotted_path():

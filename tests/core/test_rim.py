@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import pytest
@@ -333,6 +333,69 @@ def test_gradient_does_not_cross_an_episode_start():
     output, _ = rim(x, episode_starts=starts)
     (gradient,) = torch.autograd.grad(output[5].sum(), x)
     assert (gradient[:3] == 0).all() and (gradient[3:] != 0).any(-1).all()
+
+
+ENGINES = {
+    "C": {},
+    "torch": {"comm_top_k": 6},
+    "torch, gru": {"cell": "gru"},
+    "torch, competition": {"position_competition": True},
+}
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "readable"])
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
+def test_a_reset_forgets_what_is_not_finite_and_so_does_its_gradient(engine, bad):
+    rim = RIM(5, 18, 6, 4, num_layers=2, **ENGINES.get(engine, {}))
+    x, starts = torch.randn(4, 2, 5, requires_grad=True), torch.tensor([[1, 0], [0, 0], [0, 1], [0, 0]])
+    state = [torch.randn(2, 2, 18) for _ in range(2)]
+    fresh = [part.clone() for part in state]
+    for part in state:
+        part[:, 0] = bad
+        part.requires_grad_()
+    results = []
+    for begin in (state, fresh):
+        with mock.patch("rims_rl.core.rim.scan", plain_scan) if engine == "readable" else nullcontext():
+            output, (h, c) = rim(x, tuple(begin), starts)
+        loss = output.square().sum() + h.sum() + c.sum()
+        results.append([output, h, c, *torch.autograd.grad(loss, [x, *rim.parameters()], retain_graph=True)])
+        if begin is state:
+            results[0] += [part[:, 0] for part in torch.autograd.grad(loss, state, allow_unused=True)]
+    *ours, d_h, d_c = results[0]
+    assert all(map(torch.equal, ours, results[1])) and not d_h.any() and not d_c.any()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("rims", [1, 6])
+@pytest.mark.parametrize("engine", [*ENGINES, "readable"])
+def test_outputs_and_states_share_no_memory(engine, rims, layers, grad):
+    options = {
+        name: min(rims, value) if name == "comm_top_k" else value for name, value in ENGINES.get(engine, {}).items()
+    }
+    rim, x = RIM(5, 18, rims, min(rims, 4), num_layers=layers, **options), torch.randn(1, 2, 5)
+    state = tuple(torch.randn(layers, 2, 18) for _ in range(2))
+    readable = mock.patch("rims_rl.core.rim.scan", plain_scan) if engine == "readable" else nullcontext()
+    with readable, torch.set_grad_enabled(grad):
+        output, (h, c) = rim(x, state)
+    tensors = [*state, output, h, c]
+    before = [tensor.detach().clone() for tensor in tensors]
+    for i in range(len(tensors)):
+        with torch.no_grad():
+            tensors[i].detach().fill_(7)
+        before[i].fill_(7)
+        assert all(map(torch.equal, tensors, before))
+
+
+@pytest.mark.parametrize("rims", [1, 6])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_state_may_be_written_to_before_the_backward(cell, rims):
+    """As nn.LSTM's may."""
+    rim = RIM(5, 18, rims, min(rims, 4), cell=cell)
+    output, (h, c) = rim(torch.randn(3, 2, 5))
+    with torch.no_grad():
+        h.zero_(), c.zero_()
+    output.sum().backward()
 
 
 def test_long_sequences_run_in_pieces_and_nobody_can_tell(monkeypatch):
