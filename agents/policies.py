@@ -113,7 +113,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         # what sb3-contrib's algorithms and predict() look at
         self.shared_lstm, self.enable_critic_lstm = self.critic_kind == "shared", self.critic_kind == "separate"
         self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_actor.hidden_size)
-        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, self.device)
+        # Where new weights are made. self.device would be a guess if there are none so far: core "none" and no encoder.
+        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, torch.empty(0).device)
 
     def _make_core(self) -> nn.Module:
         encoder = self.features_extractor
