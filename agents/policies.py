@@ -6,13 +6,14 @@ They work in the unmodified ``sb3_contrib.RecurrentPPO``, and in :class:`rims_rl
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, MlpExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
@@ -21,6 +22,7 @@ from torch.optim import Adam
 
 from rims_rl.agents.encoders import DictEncoder, NatureEncoder, SpatialEncoder
 from rims_rl.agents.progressive import ProgressiveCore, ProgressiveEncoder
+from rims_rl.agents.spaces import check_spaces
 from rims_rl.core import core_factory, make_core
 
 State = tuple[Tensor, Tensor]
@@ -67,10 +69,11 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         columns: int = 0,
         **kwargs: Any,
     ) -> None:
-        given = {"rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
+        check_spaces(observation_space, action_space)
+        given = {"core": core, "rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
         kwargs, mapped = _map_contrib_names(kwargs, given)
         self.core_name, self.num_active = core, num_active
-        self.num_rims: int = num_rims
+        self.num_rims: int = mapped["num_rims"]
         self.rim_size: int = mapped["rim_size"]
         self.num_layers: int = mapped["num_layers"]
         self.critic_kind: str = mapped["critic"]
@@ -90,6 +93,11 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
                 f"critic={self.critic_kind!r} and core={core!r}"
             )
         kwargs.setdefault("features_extractor_class", self.encoder_class)
+        if isinstance(observation_space, spaces.Dict) and kwargs["features_extractor_class"] is FlattenExtractor:
+            raise ValueError(
+                f"{type(self).__name__} reads one vector, got observations {observation_space}; for a Dict use "
+                "MultiInputRimsPolicy"
+            )
         if kwargs.get("optimizer_class", Adam) is Adam and kwargs.get("optimizer_kwargs") is None:
             kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}  # eps as in Stable-Baselines3
         # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
@@ -100,8 +108,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         make = super().make_features_extractor
         return ProgressiveEncoder(make, self.columns) if self.columns else make()
 
+    def _build(self, lr_schedule: Schedule) -> None:
+        if isinstance(self.action_space, spaces.Discrete):
+            self.action_dist = _Choice(self.action_space)
+        super()._build(lr_schedule)
+
     def _build_mlp_extractor(self) -> None:
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
+        self.features_dim = int(self.features_dim)  # of MultiDiscrete observations it is numpy's
         self.lstm_actor: nn.Module = self._make_core()
         self.lstm_critic: nn.Module | None = None
         self.critic: nn.Module | None = None
@@ -167,7 +181,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         log_prob = logits.gather(-1, index).squeeze(-1)
         if log_prob.isnan().any():
             raise ValueError("the policy's outputs are nan")
-        return index.squeeze(-1), log_prob
+        actions, start = index.squeeze(-1), int(self.action_space.start)
+        return actions + start if start else actions, log_prob
 
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
@@ -244,6 +259,24 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         }
 
 
+class _Choice(CategoricalDistribution):
+    """Of Discrete actions, which need not count from 0 as Stable-Baselines3 does."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__(int(space.n))
+        self.start = int(space.start)
+
+    def sample(self) -> Tensor:
+        return super().sample() + self.start
+
+    def mode(self) -> Tensor:
+        return super().mode() + self.start
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        # sb3-contrib fills sequences up with zeros, which need not be actions; it does not look at what comes of them
+        return super().log_prob((actions - self.start) % self.action_dim)
+
+
 class CnnRimsPolicy(MlpRimsPolicy):
     """For images.
 
@@ -299,6 +332,10 @@ def _takes_sets(core: str) -> bool:
     return getattr(core_factory(core), "takes_sets", False)
 
 
+def _has_rims(core: str) -> bool:
+    return "num_rims" in inspect.signature(core_factory(core)).parameters
+
+
 def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """sb3-contrib's keyword names -> ours. Returns what is left of ``kwargs``, and our arguments with their values."""
     kwargs = dict(kwargs)
@@ -312,6 +349,8 @@ def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[d
             raise ValueError(
                 f"give rim_size or lstm_hidden_size, not both: got rim_size={rim_size} and lstm_hidden_size={width}"
             )
+        if width % num_rims and not _has_rims(given["core"]):
+            num_rims = 1
         if width % num_rims:
             raise ValueError(
                 f"lstm_hidden_size must be a multiple of num_rims={num_rims}, got {width}; "
@@ -326,5 +365,7 @@ def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[d
                 "shared_lstm and enable_critic_lstm cannot both be True: the critic has one core or the other"
             )
         critic = "shared" if shared else "none" if separate is False else "separate"
-    names = {"rim_size": rim_size or 100, "num_layers": layers, "critic": critic or "shared", "lstm_kwargs": options}
-    return kwargs, names
+    if critic is None:  # one core cannot read two encoders
+        critic = "shared" if kwargs.get("share_features_extractor", True) else "separate"
+    names = {"num_rims": num_rims, "rim_size": rim_size or 100, "num_layers": layers}
+    return kwargs, {**names, "critic": critic, "lstm_kwargs": options}

@@ -134,7 +134,7 @@ class Agent:
         if space["type"] == "MultiDiscrete":
             parts = np.split(noisy, np.cumsum(space["nvec"])[:-1], -1)
             return np.stack([part.argmax(-1) for part in parts], -1)
-        return np.asarray(noisy.argmax(-1))
+        return np.asarray(noisy.argmax(-1) + space["start"])
 
 
 def _shape(space: dict[str, Any]) -> tuple[int, ...]:
