@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
@@ -192,6 +193,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         if isinstance(self.action_space, spaces.MultiBinary):
             actions = actions.float()  # buffers keep int8, which Bernoulli's log-probability does not take
         return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise ValueError(
+                "the observation is a pair (observation, info): that is mixing Gym API, whose reset() gives both, with "
+                "the one of vectorised environments; give only the observation"
+            )
+        return super().predict(observation, *args, **kwargs)
 
     def get_distribution(
         self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor

@@ -11,6 +11,7 @@ import numpy as np
 import sb3_contrib
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
@@ -64,7 +65,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
     @staticmethod
     def _wrap_env(env: Any, *args: Any, **kwargs: Any) -> VecEnv:
         check_spaces(env.observation_space, env.action_space)
-        return sb3_contrib.RecurrentPPO._wrap_env(env, *args, **kwargs)
+        return BaseAlgorithm._wrap_env(env, *args, **kwargs)
 
     def _setup_model(self) -> None:
         super()._setup_model()

@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy, register_core
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.encoders import GridEncoder, NatureEncoder
+from rims_rl.agents.step import PolicyStep
 from rims_rl.core import LSTM, RIM, Feedforward
 from tests.agents.tasks import Anything, box, image
 
@@ -101,6 +102,8 @@ def test_actions_that_do_not_count_from_0_have_the_probabilities_of_those_that_d
         _, again, _ = policy.evaluate_actions(obs, actions, states, starts)
         torch.testing.assert_close(log_prob, again)
         best = torch.as_tensor(policy.predict(obs.numpy(), deterministic=True)[0])
+        step = PolicyStep(policy, policy.observation_space)(obs, *states.pi, starts.bool())
+        torch.testing.assert_close(step["action"], best)
         results.append((actions - policy.action_space.start, best - policy.action_space.start, log_prob))
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
@@ -150,6 +153,12 @@ def test_predict_carries_state_and_resets_at_episode_starts():
     np.testing.assert_allclose(reset[0][:, 1], fresh[0][:, 1], atol=1e-6)
     single, _ = model.predict(first[0])
     assert single.shape == ()
+
+
+def test_what_gymnasiums_reset_returns_is_no_observation():
+    env = Anything(box(5), spaces.Discrete(3))
+    with pytest.raises(ValueError, match="a pair .* give only the observation"):
+        stock(MlpRimsPolicy, make(box(5), spaces.Discrete(3))).predict(env.reset())
 
 
 def test_evaluation_callbacks_and_normalisation(tmp_path):
