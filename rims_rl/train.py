@@ -41,6 +41,7 @@ from rims_rl.envs.normalise import freeze_statistics, start_from_statistics, sta
 from rims_rl.errors import UserError
 from rims_rl.files import replacing
 from rims_rl.results import provenance, write_json
+from rims_rl.rl_zoo3_folder import write_rl_zoo3_folder
 from rims_rl.runs import Arguments, claim, lock, read_arguments, read_result, write_settings
 
 ALGORITHMS = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
@@ -249,6 +250,7 @@ class _Session:
                 reset_num_timesteps=state is None,
             )
         _save_pickles(run, self.env.name, model)
+        write_rl_zoo3_folder(run, self.env, model)
         self.write_result(finished=True)
 
     def restore(self, state: dict[str, Any]) -> None:
