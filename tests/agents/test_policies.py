@@ -157,7 +157,7 @@ def test_predict_carries_state_and_resets_at_episode_starts():
 
 def test_what_gymnasiums_reset_returns_is_no_observation():
     env = Anything(box(5), spaces.Discrete(3))
-    with pytest.raises(ValueError, match="a pair .* give only the observation"):
+    with pytest.raises(ValueError, match=r"a pair .* give only the observation"):
         stock(MlpRimsPolicy, make(box(5), spaces.Discrete(3))).predict(env.reset())
 
 
