@@ -14,9 +14,9 @@ from typing import Any
 import sb3_contrib
 import torch
 import yaml  # type: ignore[import-untyped]
+from safetensors.torch import load_file
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.portable import load_policy
 from rims_rl.envs.atari_sb3 import env_arguments
 from rims_rl.envs.minigrid_vec import wrapper_arguments
 from rims_rl.envs.names import Resolved
@@ -27,8 +27,8 @@ def write_rl_zoo3_folder(run: Path, env: Resolved, model: RecurrentPPO) -> None:
     """The policy of ``model``, the best one of ``run`` if there were evaluations, and how ``env`` is made."""
     name = env.id.replace("/", "-")  # as rl_zoo3 has it in names of files
     policies = {name: model.policy.state_dict()}
-    if (run / "best" / "policy.json").exists():
-        policies["best_model"] = load_policy(run / "best")[0].state_dict()
+    if (run / "best" / "policy.safetensors").exists():
+        policies["best_model"] = load_file(run / "best" / "policy.safetensors")
     files = {f"{file}.zip": _stock_model(model, weights) for file, weights in policies.items()}
     env_kwargs, wrappers = _describe(env)
     normalise = model.get_vec_normalize_env()
@@ -53,7 +53,7 @@ def _stock_model(model: RecurrentPPO, weights: dict[str, torch.Tensor]) -> bytes
     stock = make(model.policy_class, None, **arguments, _init_setup_model=False)  # as load() does, without environments
     stock.observation_space, stock.action_space, stock.n_envs = model.observation_space, model.action_space, 1
     stock._setup_model()
-    stock.policy.load_state_dict(weights)
+    stock.policy.load_state_dict(weights, strict=False)  # names that stand for the same tensor are there once
     stock.num_timesteps = model.num_timesteps
     contents = io.BytesIO()  # torch's own writing to a full disk would not say what is wrong
     stock.save(contents)

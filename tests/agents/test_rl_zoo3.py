@@ -59,6 +59,14 @@ def test_rl_zoo3_plays_the_last_and_the_best_policy_of_a_run(tmp_path):
         np.testing.assert_array_equal(played.predict(observation)[1], ours.predict(observation)[1])
 
 
+def test_a_core_that_our_files_may_not_import_is_there_for_rl_zoo3(tmp_path):
+    """Training must not end in an error because of it."""
+    run = run_training(tmp_path, "batch_size=32", "core=rims_rl.core.baselines.GRU", env="CartPole-v1", eval_freq=64)
+    for file in ("CartPole-v1", "best_model"):
+        policy = sb3_contrib.RecurrentPPO.load(run / f"ppo_lstm/{file}.zip").policy
+        assert type(policy.core).__name__ == "GRU"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
