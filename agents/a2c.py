@@ -33,17 +33,25 @@ class RecurrentA2C(RecurrentPPO):
         rms_prop_eps: float = 1e-5,
         use_rms_prop: bool = True,
         normalize_advantage: bool = False,
-        policy_kwargs: dict[str, Any] | None = None,
+        _init_setup_model: bool = True,
         **kwargs: Any,
     ) -> None:
-        policy_kwargs = dict(policy_kwargs or {})
-        if use_rms_prop and "optimizer_class" not in policy_kwargs:
-            policy_kwargs["optimizer_class"] = torch.optim.RMSprop
-            policy_kwargs["optimizer_kwargs"] = {"alpha": 0.99, "eps": rms_prop_eps, "weight_decay": 0}
         super().__init__(
             policy, env, learning_rate, n_steps, None, 1, gae_lambda=gae_lambda,
-            normalize_advantage=normalize_advantage, policy_kwargs=policy_kwargs, **kwargs,
+            normalize_advantage=normalize_advantage, _init_setup_model=False, **kwargs,
         )  # fmt: skip
+        self.use_rms_prop, self.rms_prop_eps = use_rms_prop, rms_prop_eps
+        if _init_setup_model:
+            self._setup_model()
+
+    def _setup_model(self) -> None:
+        # policy_kwargs stay as they were given: load() compares those in the file with the user's
+        given = self.policy_kwargs
+        if self.use_rms_prop and "optimizer_class" not in given:
+            rms_prop = {"alpha": 0.99, "eps": self.rms_prop_eps, "weight_decay": 0}
+            self.policy_kwargs = {**given, "optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": rms_prop}
+        super()._setup_model()
+        self.policy_kwargs = given
 
     def train(self) -> None:
         """One gradient step on the whole rollout."""

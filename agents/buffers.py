@@ -45,13 +45,14 @@ class _Sequences(_Buffer):
         parent.add(self, *args, **kwargs)
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        """Minibatches of ``batch_size / sequence_length`` sequences in random order; all of them if it is None."""
+        """Minibatches of ``batch_size // sequence_length`` sequences in random order, the last of what is left; one of
+        all of them if it is None."""
         if not self.full:
             raise RuntimeError("the rollout buffer must be full before sampling from it")
         if not self.generator_ready:
             self._flatten()
         sequences = self.n_envs * len(self.states)
-        per_batch = min(sequences, batch_size // self.sequence_length) if batch_size else sequences
+        per_batch = min(sequences, max(1, batch_size // self.sequence_length)) if batch_size else sequences
         order = np.arange(sequences) if per_batch == sequences else np.random.permutation(sequences)
         for begin in range(0, sequences, per_batch):
             yield self._sample(order[begin : begin + per_batch])

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegative
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rims_rl.agents.ppo import RecurrentPPO
+from rims_rl.core import engine_of
 from rims_rl.envs.normalise import restore_statistics, statistics_of_training
 from rims_rl.errors import Diverged, UserError
 from rims_rl.files import Damaged, free_name, read_tensors, write_tensors
@@ -32,6 +33,7 @@ def capture(model: RecurrentPPO) -> dict[str, Any]:
     """All that training ``model`` goes on from. It is :class:`Diverged` if numbers in it are not finite."""
     logger, normalise = model.logger, model.get_vec_normalize_env()
     state = {
+        "engine": engine_of(model.policy),
         "policy": model.policy.state_dict(),
         "optimizer": model.policy.optimizer.state_dict(),
         **{name: getattr(model, name) for name in COUNTERS},
@@ -93,6 +95,15 @@ def restore(model: RecurrentPPO, state: dict[str, Any]) -> None:
     _set_generators(model, state["generators"])
 
 
+def other_engine(model: RecurrentPPO, state: dict[str, Any]) -> str | None:
+    """What is to be said if the loops of RIMs in the checkpoint's process were others than here: these are right too,
+    but not the same to the last bit."""
+    here, there = engine_of(model.policy), state.get("engine")
+    if there in (None, here):
+        return None
+    return f"the checkpoint was made with the loops of RIMs in {there}, and here they are in {here}"
+
+
 def start_games_again(model: RecurrentPPO, seed: int) -> None:
     """Reset all environments and the memory, with seeds that follow from ``seed`` and the number of steps."""
     assert model.env is not None
@@ -129,6 +140,7 @@ class _Checkpoint(BaseModel):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, strict=True)
 
+    engine: str | None = None  # not in version 0.1
     policy: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
     num_timesteps: NonNegativeInt

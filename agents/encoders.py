@@ -59,22 +59,42 @@ class DictEncoder(BaseFeaturesExtractor):
 
     Images large enough for NatureCNN get that, smaller ones (MiniGrid's 7 x 7 grids) a small convolutional encoder,
     codes (see :func:`is_codes`) theirs, and everything else one linear layer.
+
+    Args:
+        element_size: width of an element.
+        cnn_output_dim: features of each image, as in Stable-Baselines3's CombinedExtractor; one more linear layer makes
+            an element of them. Default: they are the element.
     """
 
-    def __init__(self, observation_space: spaces.Dict, element_size: int = 64, normalized_image: bool = False) -> None:
+    def __init__(
+        self,
+        observation_space: spaces.Dict,
+        element_size: int = 64,
+        cnn_output_dim: int | None = None,
+        normalized_image: bool = False,
+    ) -> None:
         self.num_elements, self.element_size = len(observation_space.spaces), element_size
         super().__init__(observation_space, self.num_elements * element_size)
         self.encoders = nn.ModuleDict()
         for key, space in observation_space.spaces.items():
+            encoder: nn.Module
             if is_codes(space):
-                self.encoders[key] = (CodeGridEncoder if len(space.shape) == 3 else WordsEncoder)(space, element_size)
+                encoder = (CodeGridEncoder if len(space.shape) == 3 else WordsEncoder)(space, element_size)
             elif not is_image_space(space, check_channels=False, normalized_image=normalized_image):
                 linear = nn.Linear(get_flattened_obs_dim(space), element_size)
-                self.encoders[key] = nn.Sequential(nn.Flatten(), linear, nn.ReLU())
-            elif min((space.shape or ())[1:]) >= SMALLEST_NATURE_IMAGE:
-                self.encoders[key] = NatureEncoder(space, element_size, normalized_image)
+                encoder = nn.Sequential(nn.Flatten(), linear, nn.ReLU())
             else:
-                self.encoders[key] = GridEncoder(space, element_size)
+                width = cnn_output_dim or element_size
+                if min((space.shape or ())[1:]) >= SMALLEST_NATURE_IMAGE:
+                    encoder = NatureEncoder(space, width, normalized_image)
+                else:
+                    encoder = GridEncoder(space, width)
+                if cnn_output_dim is not None:
+                    encoder = nn.Sequential(encoder, nn.Linear(width, element_size))
+            try:
+                self.encoders[key] = encoder
+            except KeyError as error:  # a key with a dot, or "keys" or "pop"
+                raise ValueError(f"observation {key!r} needs another name: {error.args[0]}") from error
         self.key = nn.Parameter(0.1 * torch.randn(self.num_elements, element_size))
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:

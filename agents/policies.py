@@ -6,13 +6,15 @@ They work in the unmodified ``sb3_contrib.RecurrentPPO``, and in :class:`rims_rl
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, MlpExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
@@ -21,6 +23,7 @@ from torch.optim import Adam
 
 from rims_rl.agents.encoders import DictEncoder, NatureEncoder, SpatialEncoder
 from rims_rl.agents.progressive import ProgressiveCore, ProgressiveEncoder
+from rims_rl.agents.spaces import check_spaces
 from rims_rl.core import core_factory, make_core
 from rims_rl.errors import Diverged
 
@@ -69,10 +72,11 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         columns: int = 0,
         **kwargs: Any,
     ) -> None:
-        given = {"rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
+        check_spaces(observation_space, action_space)
+        given = {"core": core, "rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
         kwargs, mapped = _map_contrib_names(kwargs, given)
         self.core_name, self.num_active = core, num_active
-        self.num_rims: int = num_rims
+        self.num_rims: int = mapped["num_rims"]
         self.rim_size: int = mapped["rim_size"]
         self.num_layers: int = mapped["num_layers"]
         self.critic_kind: str = mapped["critic"]
@@ -92,6 +96,11 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
                 f"critic={self.critic_kind!r} and core={core!r}"
             )
         kwargs.setdefault("features_extractor_class", self.encoder_class)
+        if isinstance(observation_space, spaces.Dict) and kwargs["features_extractor_class"] is FlattenExtractor:
+            raise ValueError(
+                f"{type(self).__name__} reads one vector, got observations {observation_space}; for a Dict use "
+                "MultiInputRimsPolicy"
+            )
         if kwargs.get("optimizer_class", Adam) is Adam and kwargs.get("optimizer_kwargs") is None:
             kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}  # eps as in Stable-Baselines3
         # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
@@ -102,8 +111,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         make = super().make_features_extractor
         return ProgressiveEncoder(make, self.columns) if self.columns else make()
 
+    def _build(self, lr_schedule: Schedule) -> None:
+        if isinstance(self.action_space, spaces.Discrete):
+            self.action_dist = _Choice(self.action_space)
+        super()._build(lr_schedule)
+
     def _build_mlp_extractor(self) -> None:
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
+        self.features_dim = int(self.features_dim)  # of MultiDiscrete observations it is numpy's
         self.lstm_actor: nn.Module = self._make_core()
         self.lstm_critic: nn.Module | None = None
         self.critic: nn.Module | None = None
@@ -115,7 +130,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         # what sb3-contrib's algorithms and predict() look at
         self.shared_lstm, self.enable_critic_lstm = self.critic_kind == "shared", self.critic_kind == "separate"
         self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_actor.hidden_size)
-        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, self.device)
+        # Where new weights are made. self.device would be a guess if there are none so far: core "none" and no encoder.
+        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, torch.empty(0).device)
 
     def _make_core(self) -> nn.Module:
         encoder = self.features_extractor
@@ -168,7 +184,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         log_prob = logits.gather(-1, index).squeeze(-1)
         if log_prob.isnan().any():
             raise Diverged(NOT_FINITE)
-        return index.squeeze(-1), log_prob
+        actions, start = index.squeeze(-1), int(self.action_space.start)
+        return actions + start if start else actions, log_prob
 
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
@@ -186,6 +203,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             if latent_pi.isfinite().all() and all(weight.isfinite().all() for weight in self.action_net.parameters()):
                 raise
             raise Diverged(NOT_FINITE) from error
+
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise ValueError(
+                "the observation is a pair (observation, info): that is mixing Gym API, whose reset() gives both, with "
+                "the one of vectorised environments; give only the observation"
+            )
+        return super().predict(observation, *args, **kwargs)
 
     def get_distribution(
         self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
@@ -253,6 +278,24 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         }
 
 
+class _Choice(CategoricalDistribution):
+    """Of Discrete actions, which need not count from 0 as Stable-Baselines3 does."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__(int(space.n))
+        self.start = int(space.start)
+
+    def sample(self) -> Tensor:
+        return super().sample() + self.start
+
+    def mode(self) -> Tensor:
+        return super().mode() + self.start
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        # sb3-contrib fills sequences up with zeros, which need not be actions; it does not look at what comes of them
+        return super().log_prob((actions - self.start) % self.action_dim)
+
+
 class CnnRimsPolicy(MlpRimsPolicy):
     """For images.
 
@@ -308,6 +351,10 @@ def _takes_sets(core: str) -> bool:
     return getattr(core_factory(core), "takes_sets", False)
 
 
+def _has_rims(core: str) -> bool:
+    return "num_rims" in inspect.signature(core_factory(core)).parameters
+
+
 def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """sb3-contrib's keyword names -> ours. Returns what is left of ``kwargs``, and our arguments with their values."""
     kwargs = dict(kwargs)
@@ -321,6 +368,8 @@ def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[d
             raise ValueError(
                 f"give rim_size or lstm_hidden_size, not both: got rim_size={rim_size} and lstm_hidden_size={width}"
             )
+        if width % num_rims and not _has_rims(given["core"]):
+            num_rims = 1
         if width % num_rims:
             raise ValueError(
                 f"lstm_hidden_size must be a multiple of num_rims={num_rims}, got {width}; "
@@ -335,5 +384,7 @@ def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[d
                 "shared_lstm and enable_critic_lstm cannot both be True: the critic has one core or the other"
             )
         critic = "shared" if shared else "none" if separate is False else "separate"
-    names = {"rim_size": rim_size or 100, "num_layers": layers, "critic": critic or "shared", "lstm_kwargs": options}
-    return kwargs, names
+    if critic is None:  # one core cannot read two encoders
+        critic = "shared" if kwargs.get("share_features_extractor", True) else "separate"
+    names = {"num_rims": num_rims, "rim_size": rim_size or 100, "num_layers": layers}
+    return kwargs, {**names, "critic": critic, "lstm_kwargs": options}

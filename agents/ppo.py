@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 import sb3_contrib
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
@@ -19,6 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents.buffers import buffer_class
 from rims_rl.agents.policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
+from rims_rl.agents.spaces import check_spaces
 from rims_rl.core.native import weights_at_rest
 
 
@@ -29,8 +32,8 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         *args, **kwargs: of ``sb3_contrib.RecurrentPPO``. ``policy`` may also be ``"MlpRimsPolicy"``,
             ``"CnnRimsPolicy"`` or ``"MultiInputRimsPolicy"``.
         sequence_length: the rollout is cut into sequences of so many steps; each starts from the state that the core
-            had there when the data was collected, and gradients stay inside it. It divides ``n_steps`` and
-            ``batch_size``. Default: the longest that does.
+            had there when the data was collected, and gradients stay inside it. It divides ``n_steps``. Default: see
+            :func:`choose_length`; a warning says so if it is less than ``n_steps`` and ``batch_size`` promise.
         rollout_buffer_class: another class than our :mod:`rims_rl.agents.buffers`; it gets sb3-contrib's arguments.
         rollout_buffer_kwargs: more arguments for it.
     """
@@ -59,6 +62,11 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         if _init_setup_model:
             self._setup_model()
 
+    @staticmethod
+    def _wrap_env(env: Any, *args: Any, **kwargs: Any) -> VecEnv:
+        check_spaces(env.observation_space, env.action_space)
+        return BaseAlgorithm._wrap_env(env, *args, **kwargs)
+
     def _setup_model(self) -> None:
         super()._setup_model()
         core: Any = self.policy.lstm_actor
@@ -80,23 +88,37 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         )
 
     def _find_sequence_length(self) -> int:
-        """The length asked for, or the longest possible; a ValueError if rollout, minibatch and length do not fit."""
-        rollout = self.n_steps * self.n_envs
+        """The length asked for, or a good one; a ValueError if it cannot be, and a warning if minibatches or gradients
+        are not what ``n_steps`` and ``batch_size`` promise."""
+        n_steps, rollout, length = self.n_steps, self.n_steps * self.n_envs, self.sequence_length
         batch = min(self.batch_size or rollout, rollout)
-        if rollout % batch:
-            fitting = max(size for size in range(1, batch + 1) if rollout % size == 0)
+        if length is not None and (length < 1 or n_steps % length or length > batch):
             raise ValueError(
-                f"batch_size must divide n_steps * n_envs = {rollout}, so that minibatches are equal, got {batch}; "
-                f"{fitting} would do"
+                f"sequence_length must divide n_steps={n_steps} and be at most batch_size={batch}, got {length}; "
+                f"{choose_length(n_steps, batch)} would do"
             )
-        longest = math.gcd(self.n_steps, batch)
-        length = longest if self.sequence_length is None else self.sequence_length
-        if length < 1 or longest % length:
+        chosen = length or choose_length(n_steps, batch)
+        minibatch = max(1, batch // chosen) * chosen
+        said = []
+        if length is None and chosen < min(n_steps, batch):
+            said.append(f"gradients go back {chosen} steps at most, because rollouts are cut into sequences of so many")
+        if minibatch != batch:
+            said.append(f"minibatches have {minibatch} steps, which are whole sequences of {chosen}")
+        if rest := rollout % minibatch:
+            said.append(f"the last minibatch has {rest} steps")
+        smallest = rest or min(minibatch, rollout)
+        if smallest < 2 and self.normalize_advantage:  # the standard deviation of one number is NaN
             raise ValueError(
-                f"sequence_length must divide n_steps={self.n_steps} and batch_size={batch}, got {length}; "
-                f"{longest} would do"
+                f"normalize_advantage needs minibatches of at least two steps, got n_steps * n_envs = {rollout} and "
+                f"batch_size={batch}, minibatches of {minibatch} and {smallest}; change one of them"
             )
-        return length
+        if said:
+            warnings.warn(
+                f"n_steps={n_steps} with n_envs={self.n_envs} and batch_size={batch}: {'; '.join(said)}. A batch_size "
+                f"that is a multiple of {n_steps}, or divides it, avoids this",
+                stacklevel=2,
+            )
+        return chosen
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
         with weights_at_rest(self.policy):
@@ -180,6 +202,18 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
                 f"{path} cannot be loaded: it needs something that is not there any more ({error}); install or restore "
                 'it, or pass custom_objects={"policy_class": ...}'
             ) from error
+
+
+def choose_length(n_steps: int, batch_size: int) -> int:
+    """How long the sequences are into which a rollout is cut: all equal, so a divisor of ``n_steps``."""
+    longest = min(n_steps, batch_size)
+    both = math.gcd(n_steps, batch_size)
+    if 4 * both >= longest:
+        return both  # minibatches have the size that was asked for
+    # Else that would cost too much memory of the past: rather a minibatch that is smaller, or of one long sequence.
+    divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
+    inside = max(length for length in divisors if length <= longest)
+    return inside if 4 * inside >= longest else min(length for length in divisors if length > longest)
 
 
 def describe_parameters(policy: BasePolicy) -> str:

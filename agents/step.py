@@ -89,8 +89,9 @@ class PolicyStep(nn.Module):
         if isinstance(space, spaces.MultiDiscrete):
             parts = [part.log_softmax(-1) for part in output.split(space.nvec.tolist(), -1)]
             return {"action": torch.stack([part.argmax(-1) for part in parts], -1), "logits": torch.cat(parts, -1)}
+        assert isinstance(space, spaces.Discrete)
         logits = output.log_softmax(-1)
-        return {"action": logits.argmax(-1), "logits": logits}
+        return {"action": logits.argmax(-1) + int(space.start), "logits": logits}
 
 
 class _Prepare(nn.Module):

@@ -11,6 +11,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecTransposeImage
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
+MAX_FRAMES = 108_000
+
 
 def make_sb3_atari(
     env_id: str,
@@ -20,7 +22,7 @@ def make_sb3_atari(
     repeat_action_probability: float = 0.0,
     mode: int | None = None,
     difficulty: int | None = None,
-    max_frames: int = 108_000,
+    max_frames: int = MAX_FRAMES,
     render_mode: str = "rgb_array",
     seed: int | None = None,
 ) -> VecEnv:
@@ -38,17 +40,24 @@ def make_sb3_atari(
         num_envs,
         seed=seed,
         wrapper_kwargs={"clip_reward": clip_rewards},
-        env_kwargs={
-            "frameskip": 1,  # the wrapper skips: with the id's own 4, 16 frames would pass in one step
-            "repeat_action_probability": repeat_action_probability,
-            "mode": mode,
-            "difficulty": difficulty,
-            "max_num_frames_per_episode": max_frames,
-            "render_mode": render_mode,
-        },
+        env_kwargs=env_arguments(repeat_action_probability, mode, difficulty, max_frames)
+        | {"render_mode": render_mode},
         vec_env_cls=_Games,  # in this process: subprocesses were not faster
     )
     return VecTransposeImage(VecFrameStack(envs, 4))
+
+
+def env_arguments(
+    repeat_action_probability: float, mode: int | None, difficulty: int | None, max_frames: int = MAX_FRAMES
+) -> dict[str, Any]:
+    """Of Gymnasium's environment, for Stable-Baselines3's AtariWrapper around it."""
+    return {
+        "frameskip": 1,  # the wrapper skips: with the id's own 4, 16 frames would pass in one step
+        "repeat_action_probability": repeat_action_probability,
+        "mode": mode,
+        "difficulty": difficulty,
+        "max_num_frames_per_episode": max_frames,
+    }
 
 
 class _Games(DummyVecEnv):

@@ -12,6 +12,7 @@
         policies/<steps>/               policies on the way, likewise, with --keep-policies-every
         checkpoints/<steps>.pt          what --resume goes on from; the last two
         <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
+        ppo_lstm/                       the finished and the best policy for rl_zoo3's enjoy, likewise
         log.txt                         the traceback, if the environment failed
         tensorboard/
 """

@@ -11,6 +11,7 @@ An ONNX file holds tensor operations and weights, no code: loading it runs nothi
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ class Agent:
         if space["type"] == "MultiDiscrete":
             parts = np.split(noisy, np.cumsum(space["nvec"])[:-1], -1)
             return np.stack([part.argmax(-1) for part in parts], -1)
-        return np.asarray(noisy.argmax(-1))
+        return np.asarray(noisy.argmax(-1) + space["start"])
 
 
 def _check_actions(space: Any, outputs: dict[str, list[Any]]) -> None:
@@ -162,6 +163,8 @@ def _check_actions(space: Any, outputs: dict[str, list[Any]]) -> None:
         for bound in ("low", "high"):
             np.broadcast_to(np.array(space[bound], dtype=float), outputs["action_mean"][1:])
         return
+    if space["type"] == "Discrete":
+        operator.index(space["start"])
     key = {"Discrete": "n", "MultiBinary": "n", "MultiDiscrete": "nvec"}[space["type"]]
     sizes, width = np.atleast_1d(space[key]), outputs["logits"][-1]
     if (sizes.sum() if key == "nvec" else sizes.prod()) != width:

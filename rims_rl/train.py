@@ -26,6 +26,7 @@ from rims_rl.agents.callbacks import Checkpoints, Evaluation, KeptPolicies, Logg
 from rims_rl.agents.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.agents.checkpoints import (
     capture,
+    other_engine,
     read_checkpoint,
     restore,
     start_games_again,
@@ -42,6 +43,7 @@ from rims_rl.envs.normalise import freeze_statistics, start_from_statistics, sta
 from rims_rl.errors import Diverged, EnvironmentFailed, UserError
 from rims_rl.files import clear_leftovers, replacing
 from rims_rl.results import provenance, write_json
+from rims_rl.rl_zoo3_folder import write_rl_zoo3_folder
 from rims_rl.runs import Arguments, claim, lock, read_arguments, read_result, write_settings
 
 ALGORITHMS = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
@@ -84,6 +86,13 @@ def resume(run: Path, n_timesteps: int | None) -> Path:
                 f"{steps}"
             )
         model, evaluation_envs = build(arguments, settings)
+        if (difference := other_engine(model, state)) is not None:
+            if arguments.exact_resume:
+                raise UserError(
+                    f"{run} wants to be resumed to the bit, but {difference}; go on where they are the same (the loops "
+                    f"in C need a C compiler), or set exact_resume: false in {config.with_name('args.yml')}"
+                )
+            print(f"rims-rl: {difference}, so that the last bits will differ", file=sys.stderr)
         _train(_Session(run, arguments, settings, model, evaluation_envs, state))
     return run
 
@@ -278,6 +287,7 @@ class _Session:
                 reset_num_timesteps=state is None,
             )
         _save_pickles(run, self.env.name, model)
+        write_rl_zoo3_folder(run, self.env, model)
         self.write_result(finished=True)
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -438,7 +438,8 @@ def _policy_options(policy: str) -> list[str]:
 
 
 def _check_sizes(config: TrainConfig, sources: dict[str, str]) -> None:
-    """What fits alone may not fit together. The algorithms check this too, but know no files."""
+    """What fits alone may not fit together. The algorithms take more, with a warning; here minibatches are equal, so
+    that runs compare."""
     rollout, batch = config.n_steps * config.n_envs, config.minibatch
     if rollout % batch:
         fitting = max(size for size in range(1, batch + 1) if rollout % size == 0)

@@ -269,6 +269,23 @@ def test_a_checkpoint_that_may_be_good_stops_with_a_sentence_and_stays(change, w
     assert steps_of(run) == [256, 320] and not (run / "checkpoints/executed").exists()
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_checkpoint_of_other_loops_is_refused_if_bits_matter_and_else_said(exact, tmp_path, capsys):
+    args = arguments("CartPole-v1", exact_resume=exact, eval_freq=0)
+    run = train(args, None, [*PPO, "n_timesteps=128"], tmp_path)
+    here = torch.load(run / "checkpoints/128.pt", weights_only=True)["engine"]
+    other = "torch" if here == "C" else "C"
+    change_checkpoint(run / "checkpoints/128.pt", engine=other)
+    words = f"the checkpoint was made with the loops of RIMs in {other}, and here they are in {here}"
+    if exact:
+        with pytest.raises(UserError, match=f"wants to be resumed to the bit, but {words}"):
+            resume(run, 192)
+        change_checkpoint(run / "checkpoints/128.pt", engine=here)
+    resume(run, 192)
+    assert capsys.readouterr().err == ("" if exact else f"rims-rl: {words}, so that the last bits will differ\n")
+    assert steps_of(run)[-1] == 192
+
+
 def test_what_killed_processes_left_half_written_is_cleared(finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     ended = subprocess.Popen(["true"])

@@ -28,14 +28,14 @@ SPACE = spaces.Dict({"a": box(3), "d": spaces.Discrete(4)})
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    env = DummyVecEnv([lambda: Anything(SPACE, spaces.Discrete(3))])
+    env = DummyVecEnv([lambda: Anything(SPACE, spaces.Discrete(3, start=2))])
     kwargs = {"core": "gru", "num_rims": 3, "rim_size": 4}  # quicker to trace than RIMs
     torch.manual_seed(0)
     policy = RecurrentPPO("MultiInputRimsPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs).policy
     with torch.no_grad():
         policy.action_net.weight.mul_(100)
     path = tmp_path_factory.mktemp("runtime") / "policy.onnx"
-    about = {"env": "Anything", "action_space": {"type": "Discrete", "n": 3, "start": 0}}
+    about = {"env": "Anything", "action_space": {"type": "Discrete", "n": 3, "start": 2}}
     FORMATS["onnx"].write(PolicyStep(policy, SPACE), about, SPACE, path)
     return path
 
@@ -64,10 +64,10 @@ def test_each_environment_has_a_state_of_its_own_that_ends_with_its_episode(file
 def test_the_most_likely_action_is_taken_unless_samples_are_wanted(file):
     agent, obs = runtime.load(file, seed=1), observations(4000)
     outputs = agent.step(obs, [True] * 4000)
-    np.testing.assert_array_equal(outputs["action"], outputs["logits"].argmax(-1))
+    np.testing.assert_array_equal(outputs["action"], outputs["logits"].argmax(-1) + 2)
     agent.reset()
     samples = agent.act(obs, [True] * 4000, deterministic=False)
-    counts, chances = np.bincount(samples, minlength=3) / 4000, np.exp(outputs["logits"]).mean(0)
+    counts, chances = np.bincount(samples - 2, minlength=3) / 4000, np.exp(outputs["logits"]).mean(0)
     np.testing.assert_allclose(counts, chances, atol=0.03)
     again = runtime.load(file, seed=1).act(obs, [True] * 4000, deterministic=False)
     np.testing.assert_array_equal(samples, again)

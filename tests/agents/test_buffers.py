@@ -7,6 +7,7 @@ from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.ppo import choose_length
 from tests.agents.tasks import Anything, box, image
 
 
@@ -73,12 +74,45 @@ def test_another_buffer_class_is_accepted():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_size": 30}, r"batch_size must divide n_steps \* n_envs = 72, .* got 30; 24 would do"),
-        ({"sequence_length": 5}, "sequence_length must divide n_steps=24 and batch_size=24, got 5; 24 would do"),
+        ({"sequence_length": 5}, "sequence_length must divide n_steps=24 and .* batch_size=24, got 5; 24 would do"),
         ({"sequence_length": 0}, "got 0"),
         ({"batch_size": 12, "sequence_length": 24}, "batch_size=12, got 24; 12 would do"),
+        ({"batch_size": 1}, "normalize_advantage needs minibatches of at least two steps"),
+        ({"n_steps": 5, "n_envs": 1, "batch_size": 4}, "at least two steps, .* minibatches of 4 and 1"),
     ],
 )
 def test_sizes_that_do_not_fit_are_named_with_what_would(options, words):
     with pytest.raises(ValueError, match=words):
         make_model(**options)
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "batch_size", "length"),
+    [
+        *[(128, 128, 128), (128, 256, 128), (128, 64, 64), (128, 96, 32), (192, 128, 64), (5, 5, 5)],  # both divide
+        *[(100, 64, 50), (100, 256, 100), (200, 128, 100)],  # smaller minibatches for the sake of longer sequences
+        (127, 64, 127),  # a prime: nothing else is left
+    ],
+)
+def test_sequences_are_as_long_as_minibatches_of_about_the_right_size_allow(n_steps, batch_size, length):
+    assert choose_length(n_steps, batch_size) == length
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "batch_size", "sizes", "words"),
+    [
+        (24, 16, [16, 16, 16, 16, 8], "gradients go back 8 steps at most.*; the last minibatch has 8 steps"),
+        (23, 16, [23, 23, 23], "minibatches have 23 steps, which are whole sequences of 23"),
+        (20, 14, [10] * 6, "gradients go back 10 steps at most.*; minibatches have 10 steps"),
+    ],
+)
+def test_sizes_that_do_not_divide_train_and_are_told(n_steps, batch_size, sizes, words):
+    with pytest.warns(UserWarning, match=f"n_steps={n_steps} with n_envs=3 and batch_size={batch_size}: {words}"):
+        model = make_model(n_steps=n_steps, batch_size=batch_size, n_epochs=1)
+    assert [len(batch.returns) for batch in collect(model).get(batch_size)] == sizes
+    model.learn(n_steps * 3)
+    assert all(weight.isfinite().all() for weight in model.policy.parameters())
+
+
+def test_a_length_that_was_asked_for_needs_no_warning():
+    make_model(n_steps=24, batch_size=24, sequence_length=8)

@@ -5,6 +5,7 @@ import pytest
 import sb3_contrib
 import torch
 from gymnasium import spaces
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -13,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy, register_core
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.encoders import GridEncoder, NatureEncoder
+from rims_rl.agents.step import PolicyStep
 from rims_rl.core import LSTM, RIM, Feedforward
 from tests.agents.tasks import Anything, box, image
 
@@ -38,20 +40,21 @@ def algorithms(policy, env, **policy_kwargs):
     yield RecurrentA2C(policy, env, n_steps=16, seed=0, policy_kwargs=policy_kwargs)
 
 
-ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3), box(2)]
+ACTIONS = [spaces.Discrete(3), spaces.Discrete(3, start=2), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3), box(2)]
 
 
-@pytest.mark.parametrize("action_space", ACTIONS, ids=lambda space: type(space).__name__)
+@pytest.mark.parametrize("action_space", ACTIONS, ids=str)
 @pytest.mark.parametrize(
     ("policy", "observation_space"),
     [
         (MlpRimsPolicy, box(5)),
         (MlpRimsPolicy, spaces.Discrete(4)),
+        (MlpRimsPolicy, spaces.MultiDiscrete([4, 3])),
         (CnnRimsPolicy, image(36, 40, 3)),
         (CnnRimsPolicy, image(4, 36, 36)),
         (MultiInputRimsPolicy, DICT),
     ],
-    ids=["vector", "discrete", "image HWC", "image CHW", "dict"],
+    ids=["vector", "discrete", "multidiscrete", "image HWC", "image CHW", "dict"],
 )
 def test_trains_predicts_saves_and_loads_with_every_space(policy, observation_space, action_space, tmp_path):
     env = make(observation_space, action_space)
@@ -77,6 +80,33 @@ def test_every_core_and_critic_trains_in_every_algorithm(core, critic):
     for model in algorithms(MlpRimsPolicy, make(box(5), spaces.Discrete(3)), core=core, critic=critic, num_layers=2):
         model.learn(64)
         assert model.policy.lstm_hidden_state_shape == (2, 1, 12)
+
+
+@pytest.mark.parametrize("core", ["rims", "lstm", "gru", "none"])
+def test_every_core_reads_multidiscrete_observations(core):
+    for model in algorithms(MlpRimsPolicy, make(spaces.MultiDiscrete([4, 3]), spaces.Discrete(3)), core=core):
+        model.learn(32)
+
+
+def test_actions_that_do_not_count_from_0_have_the_probabilities_of_those_that_do():
+    policies = []
+    for start in (0, 2, -1):
+        torch.manual_seed(0)
+        policies.append(MlpRimsPolicy(box(5), spaces.Discrete(3, start=start), lambda _: 1e-3, **SMALL))
+    obs, starts = torch.randn(20, 5), torch.zeros(20)
+    states = RNNStates(*[(torch.zeros(1, 20, 12), torch.zeros(1, 20, 12))] * 2)
+    results = []
+    for policy in policies:
+        torch.manual_seed(1)
+        actions, _, log_prob, _ = policy(obs, states, starts)
+        _, again, _ = policy.evaluate_actions(obs, actions, states, starts)
+        torch.testing.assert_close(log_prob, again)
+        best = torch.as_tensor(policy.predict(obs.numpy(), deterministic=True)[0])
+        step = PolicyStep(policy, policy.observation_space)(obs, *states.pi, starts.bool())
+        torch.testing.assert_close(step["action"], best)
+        results.append((actions - policy.action_space.start, best - policy.action_space.start, log_prob))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
 
 
 @pytest.mark.parametrize("core", ["rmc", "ntm", "dnc", "entnet"])
@@ -123,6 +153,12 @@ def test_predict_carries_state_and_resets_at_episode_starts():
     np.testing.assert_allclose(reset[0][:, 1], fresh[0][:, 1], atol=1e-6)
     single, _ = model.predict(first[0])
     assert single.shape == ()
+
+
+def test_what_gymnasiums_reset_returns_is_no_observation():
+    env = Anything(box(5), spaces.Discrete(3))
+    with pytest.raises(ValueError, match=r"a pair .* give only the observation"):
+        stock(MlpRimsPolicy, make(box(5), spaces.Discrete(3))).predict(env.reset())
 
 
 def test_evaluation_callbacks_and_normalisation(tmp_path):
@@ -206,12 +242,18 @@ def test_bytes_scaled_in_the_weights_are_the_same_as_scaled_images(input_):
         ({"enable_critic_lstm": False}, "none"),
         ({"shared_lstm": False}, "separate"),
         ({"lstm_hidden_size": 30, "n_lstm_layers": 2}, "shared"),
+        ({"lstm_hidden_size": 31, "core": "lstm"}, "shared"),  # only RIMs need a multiple
+        ({"lstm_hidden_size": 31, "core": "none"}, "shared"),
+        ({"share_features_extractor": False}, "separate"),
+        ({"share_features_extractor": False, "enable_critic_lstm": False}, "none"),
     ],
 )
-def test_names_of_sb3_contrib_are_mapped_onto_ours(given, critic):
+def test_names_of_sb3_contrib_are_mapped_onto_ours(given, critic, tmp_path):
     options = {"num_rims": 3, "num_active": 2, **given}
     policy = sb3_contrib.RecurrentPPO(MlpRimsPolicy, make(box(5), box(1)), policy_kwargs=options).policy
     assert policy.critic_kind == critic
+    policy.save(tmp_path / "policy")
+    assert str(MlpRimsPolicy.load(tmp_path / "policy")) == str(policy)
     assert policy.core.hidden_size == given.get("lstm_hidden_size", 300)
     assert policy.core.num_layers == given.get("n_lstm_layers", 1)
 
@@ -268,7 +310,12 @@ def test_names_of_policies_work_in_our_algorithms_and_so_do_the_stock_ones():
         (MlpRimsPolicy, box(5), {"core": "transformer"}, "'transformer' has a state that grows"),
         (MlpRimsPolicy, box(5), {"num_active": 4}, "num_active must be between 1 and num_rims=3, got 4"),
         (MlpRimsPolicy, box(5), {"critic": "both"}, "critic must be .* got 'both'"),
-        (MlpRimsPolicy, box(5), {"share_features_extractor": False}, 'use critic="separate"'),
+        (
+            MlpRimsPolicy,
+            box(5),
+            {"share_features_extractor": False, "critic": "shared"},
+            'use critic="separate"',
+        ),
         (MlpRimsPolicy, box(5), {"shared_lstm": True, "enable_critic_lstm": True}, "cannot both be True"),
         (CnnRimsPolicy, box(5), {}, "must be an image of at least 36 x 36 pixels"),
         (CnnRimsPolicy, image(3, 7, 7), {}, "MultiInputRimsPolicy"),
@@ -281,9 +328,67 @@ def test_mistakes_get_one_clear_sentence(policy, observation_space, options, wor
         stock(policy, make(observation_space, spaces.Discrete(3)), **options)
 
 
-def test_unsupported_action_space_is_named():
-    with pytest.raises((ValueError, AssertionError), match="Tuple"):
-        stock(MlpRimsPolicy, make(box(5), spaces.Tuple([spaces.Discrete(2)])))
+NESTED = spaces.Dict({"a": spaces.Dict({"b": box(2)})})
+SHIFTED = spaces.MultiDiscrete([2, 3], start=[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("policy", "observation_space", "action_space", "words"),
+    [
+        (
+            "MlpRimsPolicy",
+            spaces.Tuple([box(2)]),
+            None,
+            r"observations must be a Box, .* or a Dict of these, got Tuple",
+        ),
+        ("MlpRimsPolicy", spaces.Text(4), None, "observations must be .* got Text"),
+        ("MultiInputRimsPolicy", NESTED, None, "observation 'a' must be a Box, .* got Dict"),
+        ("MultiInputRimsPolicy", spaces.Dict({"a": spaces.Text(4)}), None, "observation 'a' must be .* got Text"),
+        ("MultiInputRimsPolicy", spaces.Dict(), None, "at least one key"),
+        ("MultiInputRimsPolicy", spaces.Dict({"a.b": box(2)}), None, r"observation 'a\.b' needs another name"),
+        ("MultiInputRimsPolicy", spaces.Dict({"keys": box(2)}), None, "observation 'keys' needs another name"),
+        ("MlpRimsPolicy", spaces.Dict({"a": box(2)}), None, "got observations Dict.*; for a Dict use MultiInputRims"),
+        ("MlpRimsPolicy", spaces.Discrete(3, start=1), None, "observations must count from 0, got .*start=1"),
+        ("MlpRimsPolicy", spaces.MultiDiscrete([[2, 3]]), None, "observations must be one row"),
+        ("MlpRimsPolicy", box(), None, "observations must have at least one dimension"),
+        ("MlpRimsPolicy", box(5), spaces.Dict({"a": spaces.Discrete(2)}), "actions must be a Box, .* got Dict"),
+        ("MlpRimsPolicy", box(5), spaces.Tuple([spaces.Discrete(2)]), "actions must be a Box, .* got Tuple"),
+        ("MlpRimsPolicy", box(5), spaces.Box(-np.inf, np.inf, (2,)), "actions must have a finite .* got Box"),
+        ("MlpRimsPolicy", box(5), SHIFTED, "actions must count from 0"),
+        ("MlpRimsPolicy", box(5), spaces.MultiBinary([2, 2]), "MultiBinary actions must be one row"),
+    ],
+)
+def test_spaces_that_no_agent_can_have_are_named(policy, observation_space, action_space, words):
+    action_space = action_space or spaces.Discrete(3)
+    for algorithm in (RecurrentPPO, RecurrentA2C):
+        with pytest.raises(ValueError, match=words):
+            algorithm(policy, Anything(observation_space, action_space))
+    with pytest.raises(ValueError, match=words):  # what stock algorithms call
+        RecurrentPPO.policy_aliases[policy](observation_space, action_space, lambda _: 1e-3)
+
+
+def test_images_in_a_dict_get_as_many_features_as_asked_for():
+    space = spaces.Dict({"camera": image(3, 40, 40), "view": image(3, 7, 7), "speed": box(1)})
+    options = {"features_extractor_kwargs": {"cnn_output_dim": 20, "element_size": 12}}
+    model = stock(MultiInputRimsPolicy, make(space, spaces.Discrete(3)), **options)
+    encoders = model.policy.features_extractor.encoders
+    assert [encoders[key][0].features_dim for key in ("camera", "view")] == [20, 20]
+    assert model.policy.core.input_size == 12
+    model.learn(32)
+
+
+@pytest.mark.parametrize("options", [{}, {"use_rms_prop": False}, {"rms_prop_eps": 1e-3}], ids=str)
+def test_a2c_loads_with_the_arguments_that_it_was_made_with(options, tmp_path):
+    env = make(box(5), spaces.Discrete(3))
+    model = RecurrentA2C("MlpRimsPolicy", env, policy_kwargs=dict(SMALL), **options).learn(20)
+    model.save(tmp_path / "model")
+    loaded = RecurrentA2C.load(tmp_path / "model", env=env, policy_kwargs=dict(SMALL))
+    optimizers = [each.policy.optimizer for each in (model, loaded)]
+    assert type(optimizers[0]) is type(optimizers[1])
+    assert optimizers[0].param_groups[0]["eps"] == optimizers[1].param_groups[0]["eps"]
+    loaded.learn(20)
+    with pytest.raises(ValueError, match="policy kwargs"):
+        RecurrentA2C.load(tmp_path / "model", policy_kwargs={**SMALL, "rim_size": 5})
 
 
 def test_a_saved_model_whose_class_is_gone_is_one_clear_sentence(tmp_path, monkeypatch):
