@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from torch import Tensor
 
 from rims_rl.agents.ppo import RecurrentPPO
 from rims_rl.core import engine_of
@@ -128,8 +129,8 @@ def _list(folder: Path) -> list[Path]:
 class _Generators(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, strict=True)
 
-    torch: torch.Tensor
-    cuda: list[torch.Tensor]
+    torch: Tensor
+    cuda: list[Tensor]
     numpy: tuple[Any, ...]
     python: tuple[Any, ...]
     actions: dict[str, Any]
@@ -141,7 +142,7 @@ class _Checkpoint(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, strict=True)
 
     engine: str | None = None  # not in version 0.1
-    policy: dict[str, torch.Tensor]
+    policy: dict[str, Tensor]
     optimizer: dict[str, Any]
     num_timesteps: NonNegativeInt
     n_updates: NonNegativeInt = Field(alias="_n_updates")
