@@ -141,7 +141,7 @@ def test_what_cannot_be_shown_is_one_sentence(breakout, cartpole, tmp_path, monk
         (breakout, {"out": tmp_path / "x.avi"}, r"must end in .mp4 or .gif, got .*x.avi"),
         (breakout, {"out": tmp_path / "file/x.mp4"}, "file cannot be made"),
         (cartpole, {"game_mode": 1}, "--game-mode 1 is for Atari games"),
-        (tmp_path / "nowhere", {}, r"has no policy\.json"),
+        (tmp_path / "nowhere", {}, r"has no policy\.safetensors"),
         (breakout, {"window": True, "overlay": True}, "leave out --window or --overlay"),
         (
             save_run(tmp_path / "lstm", "CartPole-v1", core="lstm"),

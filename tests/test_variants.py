@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from rims_rl import cli
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.portable import load_policy, save_policy
+from rims_rl.agents.portable import load_policy, read_about, save_policy, save_shared
 from rims_rl.compare import compare_runs
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.minigrid import MinigridObservation
@@ -171,10 +171,9 @@ def test_what_cannot_be_played_is_one_sentence(run, tmp_path):
     cartpole = untrained(tmp_path / "cartpole", "CartPole-v1", "MlpRimsPolicy")
     with pytest.raises(UserError, match="CartPole-v1 has no variants; pick-up tasks"):
         play(cartpole, ["known"], 1)
-    about = json.loads((run / "policy.json").read_text())
     pixels = untrained(tmp_path / "pixels", observation="rgb")
-    told = json.loads((pixels / "policy.json").read_text()) | {"env_options": about["env_options"]}
-    (pixels / "policy.json").write_text(json.dumps(told))
+    policy, about = load_policy(pixels)
+    save_shared(policy, pixels / "policy.safetensors", about | {"env_options": read_about(run)["env_options"]})
     with pytest.raises(UserError, match=r"of the form image \(3, 40, 40\), .* PickupKnown gives image \(5, 5, 3\)"):
         play(pixels, ["known"], 1)
 

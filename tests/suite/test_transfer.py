@@ -183,8 +183,10 @@ def fill(plan, results, area):
     results.mkdir()
     for job in plan.jobs:
         curve = [] if area(job) is None else [{"steps": 64.0, "mean": area(job), "episodes": 1}]
+        others = {"mean_95": [0.0, 0.0], "median": 0.0, "std": 0.0, "episodes": 1, "deterministic": False}
         result = {
-            "steps": 64, "curve": curve, "evaluation": {"mean": 1.0}, "random": {"mean": 10.0}, "resumed_from": [],
+            "definition": job.definition, "parameters": {}, "on_the_way": [], "evaluation": {"mean": 1.0, **others},
+            "steps": 64, "curve": curve, "random": {"mean": 10.0, **others}, "resumed_from": [],
             "date": "2026-01-01", "seconds": {"training": 1, "evaluation": 1}, "rims_rl": "", "commit": "", "torch": "",
             "numpy": "", "machine": {"cpu": "", "cores": 1},
         }  # fmt: skip
