@@ -98,7 +98,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         kwargs.setdefault("features_extractor_class", self.encoder_class)
         if isinstance(observation_space, spaces.Dict) and kwargs["features_extractor_class"] is FlattenExtractor:
             raise ValueError(
-                f"{type(self).__name__} reads one vector, got observations {observation_space}; for a Dict use "
+                f"{type(self).__name__} reads one vector, got a Dict of {', '.join(observation_space.spaces)}; use "
                 "MultiInputRimsPolicy"
             )
         if kwargs.get("optimizer_class", Adam) is Adam and kwargs.get("optimizer_kwargs") is None:

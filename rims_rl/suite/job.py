@@ -15,6 +15,7 @@ from filelock import FileLock
 from rims_rl import zoo
 from rims_rl.agents.portable import load_policy
 from rims_rl.evaluate import evaluate, result_path
+from rims_rl.files import clear_leftovers
 from rims_rl.report import learning_curve
 from rims_rl.results import provenance, write_json
 from rims_rl.runs import Arguments, read_result
@@ -37,6 +38,7 @@ def run_job(job: Job, folder: Path, results: Path, threads: int) -> None:
     with FileLock(folder / ".lock"):
         if job.hash in finished(results):
             return
+        clear_leftovers(results)
         run = _train(job, folder, threads)
         write_json(results / f"{job.name}.json", _result(job, folder, run, threads))
 

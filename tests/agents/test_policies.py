@@ -347,7 +347,7 @@ SHIFTED = spaces.MultiDiscrete([2, 3], start=[1, 0])
         ("MultiInputRimsPolicy", spaces.Dict(), None, "at least one key"),
         ("MultiInputRimsPolicy", spaces.Dict({"a.b": box(2)}), None, r"observation 'a\.b' needs another name"),
         ("MultiInputRimsPolicy", spaces.Dict({"keys": box(2)}), None, "observation 'keys' needs another name"),
-        ("MlpRimsPolicy", spaces.Dict({"a": box(2)}), None, "got observations Dict.*; for a Dict use MultiInputRims"),
+        ("MlpRimsPolicy", spaces.Dict({"a": box(2)}), None, "got a Dict of a; use MultiInputRims"),
         ("MlpRimsPolicy", spaces.Discrete(3, start=1), None, "observations must count from 0, got .*start=1"),
         ("MlpRimsPolicy", spaces.MultiDiscrete([[2, 3]]), None, "observations must be one row"),
         ("MlpRimsPolicy", box(), None, "observations must have at least one dimension"),
