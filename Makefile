@@ -9,7 +9,7 @@ TYPES := .cache/types
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types demo clean
+.PHONY: help setup test test-all lint types contracts demo clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,10 +31,17 @@ lint: $(STAMP)  ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# mypy cannot follow the mapping of agents/ and envs/ to rims_rl.*, so show it a tree of links that has that shape.
-types: $(STAMP)  ## Check types
+# Neither mypy nor import-linter can follow the mapping of agents/ and envs/ to rims_rl.*, so show them a tree of links that
+# has that shape.
+.PHONY: links
+links:
 	@rm -rf $(TYPES) && mkdir -p $(TYPES)/rims_rl
 	@cd $(TYPES)/rims_rl && ln -s ../../../rims_rl/* ../../../agents ../../../envs .
+
+contracts: $(STAMP) links  ## Check which way imports point
+	cd $(TYPES) && PYTHONPATH=. ../../$(BIN)/lint-imports --config ../../.importlinter --no-cache
+
+types: $(STAMP) links  ## Check types
 	cd $(TYPES) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy --package rims_rl
 
 demo: $(STAMP)  ## Train an agent on DemonAttack for a few minutes, evaluate it and record a video

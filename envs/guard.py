@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from rims_rl.errors import EnvironmentFailed, UserError
+from rims_rl.common.errors import EnvironmentFailed, UserError
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from rims_rl.envs.atari import AtariVecEnv
-from rims_rl.envs.atari_sb3 import make_sb3_atari
-from rims_rl.envs.distractors import Distractors
+from rims_rl.envs.atari.atari_vector import AtariVecEnv
+from rims_rl.envs.atari.distractors import Distractors
+from rims_rl.envs.atari.sb3_wrappers import make_sb3_atari
 from rims_rl.envs.guard import Guarded, blaming
-from rims_rl.envs.minigrid_vec import make_minigrid
+from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import Resolved
-from rims_rl.envs.pickup_vec import PickupVecEnv
+from rims_rl.envs.pickup.pickup_vector import PickupVecEnv
 
 
 def make_envs(

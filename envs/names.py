@@ -12,9 +12,9 @@ import gymnasium as gym
 import minigrid  # noqa: F401  registers MiniGrid and BabyAI
 from ale_py import ALEInterface, roms
 
-from rims_rl.envs.minigrid import OBSERVATIONS
-from rims_rl.envs.overlay import DISTRACTORS
-from rims_rl.errors import UserError
+from rims_rl.common.errors import UserError
+from rims_rl.envs.atari.sprites import DISTRACTORS
+from rims_rl.envs.minigrid.observation import OBSERVATIONS
 
 ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or the first game of a process prints a banner
 

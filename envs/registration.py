@@ -28,6 +28,6 @@ PICKUPS = {
 for variant, options in PICKUPS.items():
     register(
         id=f"RimsRL/Pickup-{variant}-v0",
-        entry_point="rims_rl.envs.pickup:Pickup",
+        entry_point="rims_rl.envs.pickup.pickup:Pickup",
         kwargs={"targets": KNOWN, **options},  # type: ignore[dict-item]
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_wrapper
 
-from rims_rl.envs.distractors import Distractors
+from rims_rl.common.errors import UserError
+from rims_rl.envs.atari.distractors import Distractors
+from rims_rl.envs.atari.sprites import DISTRACTORS
 from rims_rl.envs.names import Resolved, resolve
-from rims_rl.envs.overlay import DISTRACTORS
 from rims_rl.envs.registration import PICKUPS
-from rims_rl.errors import UserError
 
 
 def variants_of(env: Resolved) -> dict[str, Resolved]:

@@ -6,9 +6,9 @@ import numpy as np
 from gymnasium import error as gym_error
 from stable_baselines3.common.vec_env import VecEnv
 
+from rims_rl.common.errors import EnvironmentFailed, UserError
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved
-from rims_rl.errors import EnvironmentFailed, UserError
 
 ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
 

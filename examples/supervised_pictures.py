@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure  # without pyplot: draws with Agg, to a file, and never opens a window
 from matplotlib.patches import Rectangle
 
-from rims_rl.supervised import adding, bouncing_balls, crops, moving_mnist, sequential_mnist
-from rims_rl.supervised.mnist import mnist
+from rims_rl.supervised.data.mnist import mnist
 from rims_rl.supervised.task import generator
+from rims_rl.supervised.tasks import adding, bouncing_balls, crops, moving_mnist, sequential_mnist
 
 FRAMES, EVERY = 51, 5
 WINDOWS, WINDOW = 10, 11  # of the task crops, in pixels

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
-from rims_rl.errors import UserError
+from rims_rl.common.errors import UserError
 
 __all__ = ["Agent", "load"]
 

@@ -60,11 +60,11 @@ def test_wheel_has_every_module(wheel):
 def test_wheel_has_type_marker_zoo_configs_and_the_page(wheel):
     expected = {
         "rims_rl/py.typed",
-        "rims_rl/core/loops.c",
+        "rims_rl/core/rims/engines/loops.c",
         "rims_rl/zoo_configs/probe.yml",
         "rims_rl/zoo_configs/suites/probe.yml",
     }
-    expected |= {f"rims_rl/inspect/page.{kind}" for kind in ("html", "css", "js")}
+    expected |= {f"rims_rl/inspect/page/page.{kind}" for kind in ("html", "css", "js")}
     assert expected <= contents(wheel)
 
 

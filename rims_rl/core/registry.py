@@ -17,13 +17,13 @@ from typing import Any
 
 from torch import nn
 
-from rims_rl.core.baselines import GRU, LSTM, Feedforward
-from rims_rl.core.dnc import DNC
-from rims_rl.core.entnet import EntNet
-from rims_rl.core.ntm import NTM
-from rims_rl.core.rim import RIM
-from rims_rl.core.rmc import RMC
-from rims_rl.core.transformer import Transformer
+from rims_rl.core.memories.baselines import GRU, LSTM, Feedforward
+from rims_rl.core.memories.dnc import DNC
+from rims_rl.core.memories.entnet import EntNet
+from rims_rl.core.memories.ntm import NTM
+from rims_rl.core.memories.rmc import RMC
+from rims_rl.core.memories.transformer import Transformer
+from rims_rl.core.rims.layer import RIM
 
 Factory = Callable[..., nn.Module]
 

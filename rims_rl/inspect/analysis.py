@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from rims_rl.errors import UserError
-from rims_rl.files import replacing
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import replacing, write_json
+from rims_rl.common.rim_pictures import draw_information, draw_raster, draw_switches, draw_usage
 from rims_rl.inspect.information import WHAT, measure_information, switches
-from rims_rl.pictures import draw_information, draw_raster, draw_switches, draw_usage
-from rims_rl.results import provenance, write_json
+from rims_rl.runs.provenance import provenance
 
 LAGS = np.arange(-6, 7)
 SHOWN = 400  # steps of the raster: more would be too narrow to see

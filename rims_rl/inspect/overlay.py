@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from rims_rl.common.rim_pictures import rim_colours
 from rims_rl.inspect.play import Step
-from rims_rl.pictures import rim_colours
 
 PAGE, FAINT, MUTED, TEXT, GOOD, BAD = "#15171a", "#2a2e33", "#9aa0a8", "#e8e8e4", "#5fcf95", "#f0857d"
 HEAT = (255, 60, 200)

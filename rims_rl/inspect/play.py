@@ -15,10 +15,10 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
-from rims_rl.agents.encoders import DictEncoder, SpatialEncoder
-from rims_rl.agents.policies import MlpRimsPolicy
+from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder
+from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
+from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.envs.names import Resolved
-from rims_rl.envs.normalise import with_statistics
 from rims_rl.envs.watch import frame_of
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from rims_rl.agents.portable import load_policy
+from rims_rl.agents.saved.policy_files import load_policy
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import free_name
 from rims_rl.envs.names import Resolved, resolve_saved
 from rims_rl.envs.variants import choose_variants
 from rims_rl.envs.watch import make_watched, own_speed
-from rims_rl.errors import UserError
-from rims_rl.files import free_name
+from rims_rl.evaluation.drop_and_force import check_rims, intervene
+from rims_rl.evaluation.play_variants import check_observations, describe_run
 from rims_rl.inspect.analysis import write_pictures
-from rims_rl.inspect.page import write_page
+from rims_rl.inspect.inspection_page import write_page
 from rims_rl.inspect.play import Step, describe, play
 from rims_rl.inspect.recording import write_recording
-from rims_rl.interventions import check_rims, intervene
-from rims_rl.results import provenance
-from rims_rl.variants import check_observations, describe_run
+from rims_rl.runs.provenance import provenance
 
 FORMAT = 1
 
@@ -45,7 +45,7 @@ def inspect(
     """Play ``run``'s policy, and return the recording; with ``html``, also make a page of it.
 
     With ``pictures``, a folder, also pictures and statistics, in which the run ``compare`` is beside it, played in the
-    same way. As in :func:`rims_rl.enjoy.enjoy`, Atari games are played on Stable-Baselines3's wrappers, because only
+    same way. As in ``enjoy``, Atari games are played on Stable-Baselines3's wrappers, because only
     these show the game in colour. The same seed gives the same game here and there.
     """
     torch.set_num_threads(threads)

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import cv2
 import numpy as np
 
-from rims_rl.errors import UserError
-from rims_rl.files import replacing
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import replacing
 
 LOSSLESS = [cv2.IMWRITE_WEBP_QUALITY, 101]  # OpenCV takes any quality above 100 for lossless
 

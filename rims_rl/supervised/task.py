@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from rims_rl.common.errors import UserError
+from rims_rl.config.fields import Count, Fraction, NotNegative, Positive
+from rims_rl.config.layers import Layer, parse_overrides, shipped_sections, validate
 from rims_rl.core import make_core
-from rims_rl.errors import UserError
-from rims_rl.zoo import Count, Fraction, Layer, NotNegative, Positive, parse_overrides, shipped_sections, validate
 
 FILE, ABLATIONS = "supervised.yml", "supervised_ablations.yml"
 EXAMPLES = "hidden_size=300 or core_kwargs.communication=false"

@@ -7,7 +7,7 @@ from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.ppo import choose_length
+from rims_rl.agents.algorithms.ppo import choose_length
 from tests.agents.tasks import Anything, box, image
 
 

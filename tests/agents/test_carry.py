@@ -7,11 +7,11 @@ from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.agents.carry import Agent, Carry, carry_over, check_carry, freeze, parse_carry
-from rims_rl.agents.policies import PARTS, part_of
-from rims_rl.agents.portable import load_policy, save_policy
-from rims_rl.agents.progressive import check_column, load_columns
-from rims_rl.errors import UserError
+from rims_rl.agents.policies.progressive import check_column, load_columns
+from rims_rl.agents.policies.rims_policies import PARTS, part_of
+from rims_rl.agents.saved.policy_files import load_policy, save_policy
+from rims_rl.common.errors import UserError
+from rims_rl.training.carry import Agent, Carry, carry_over, check_carry, freeze, parse_carry
 from tests.agents.tasks import Anything, box, image
 
 RIMS = {"core": "rims", "num_rims": 4, "num_active": 2, "rim_size": 6, "net_arch": [8]}

@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 import rims_rl.envs  # noqa: F401  registers Pickup
 from rims_rl import MultiInputRimsPolicy
-from rims_rl.agents.encoders import CodeGridEncoder, GridEncoder, NatureEncoder, WordsEncoder, is_codes
-from rims_rl.envs.minigrid import MinigridObservation
+from rims_rl.agents.policies.encoders import CodeGridEncoder, GridEncoder, NatureEncoder, WordsEncoder, is_codes
+from rims_rl.envs.minigrid.observation import MinigridObservation
 from tests.agents.tasks import image
 
 

@@ -11,9 +11,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
-from rims_rl import zoo
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.envs.minigrid import MinigridObservation
+from rims_rl.config import zoo
+from rims_rl.envs.minigrid.observation import MinigridObservation
 from tests.agents.tasks import Cue
 
 LENGTH = 8

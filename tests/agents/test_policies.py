@@ -13,9 +13,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy, register_core
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.agents.encoders import GridEncoder, NatureEncoder
-from rims_rl.agents.step import PolicyStep
+from rims_rl.agents.policies.encoders import GridEncoder, NatureEncoder
 from rims_rl.core import LSTM, RIM, Feedforward
+from rims_rl.export.policy_step import PolicyStep
 from tests.agents.tasks import Anything, box, image
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}

@@ -12,8 +12,15 @@ from safetensors.torch import load_file, save_file
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.portable import load_policy, read_about, save_policy, save_shared, space_from_json, space_to_json
-from rims_rl.errors import UserError
+from rims_rl.agents.saved.policy_files import (
+    load_policy,
+    read_about,
+    save_policy,
+    save_shared,
+    space_from_json,
+    space_to_json,
+)
+from rims_rl.common.errors import UserError
 from tests.agents.tasks import Anything, box, image
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}

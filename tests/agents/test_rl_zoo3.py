@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import sb3_contrib
 
-from rims_rl.agents.portable import load_policy
-from rims_rl.runs import Arguments
-from rims_rl.train import train
+from rims_rl.agents.saved.policy_files import load_policy
+from rims_rl.runs.folder import Arguments
+from rims_rl.training.train import train
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_envs=2", "n_steps=32", "n_timesteps=128"]
 
@@ -61,7 +61,8 @@ def test_rl_zoo3_plays_the_last_and_the_best_policy_of_a_run(tmp_path):
 
 def test_a_core_that_our_files_may_not_import_is_there_for_rl_zoo3(tmp_path):
     """Training must not end in an error because of it."""
-    run = run_training(tmp_path, "batch_size=32", "core=rims_rl.core.baselines.GRU", env="CartPole-v1", eval_freq=64)
+    core = "core=rims_rl.core.memories.baselines.GRU"
+    run = run_training(tmp_path, "batch_size=32", core, env="CartPole-v1", eval_freq=64)
     for file in ("CartPole-v1", "best_model"):
         policy = sb3_contrib.RecurrentPPO.load(run / f"ppo_lstm/{file}.zip").policy
         assert type(policy.core).__name__ == "GRU"

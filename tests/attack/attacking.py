@@ -7,7 +7,7 @@ import sys
 import traceback
 
 from rims_rl import cli
-from rims_rl.errors import UserError
+from rims_rl.common.errors import UserError
 
 SECONDS = 60  # that one command may take; all of them are done in few
 

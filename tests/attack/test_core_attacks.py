@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core import native
+from rims_rl.core.rims.engines import c_loops
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,9 @@ def run(script, *arguments, **environment):
 def compiler(tmp_path_factory):
     """What CC may name: copies loops that the real compiler made, at once."""
     folder = tmp_path_factory.mktemp("compiler")
-    subprocess.run(["cc", *native._FLAGS, "-Dreal=float", "-o", folder / "loops.so", native._SOURCE, "-lm"], check=True)
+    subprocess.run(
+        ["cc", *c_loops._FLAGS, "-Dreal=float", "-o", folder / "loops.so", c_loops._SOURCE, "-lm"], check=True
+    )
     script = folder / "cc"
     script.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/loops.so "$2"\n')
     script.chmod(0o700)
@@ -49,7 +51,7 @@ IN_CHILDREN = """
     import torch
     torch.set_num_threads(1)
     from rims_rl import RIM
-    from rims_rl.core import native
+    from rims_rl.core.rims.engines import c_loops
 
     home, loops = Path(sys.argv[1]), Path(sys.argv[1]) / "rims-rl" / "loops"
     torch.manual_seed(0)
@@ -64,14 +66,14 @@ IN_CHILDREN = """
         child = os.fork()
         if child == 0:
             signal.alarm(20)
-            native._load.cache_clear()
+            c_loops._load.cache_clear()
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 output = rim(x)[0]
             output.sum().backward()
             right = torch.allclose(output, expected, atol=1e-5)
             said = " ".join(str(one.message) for one in said)
-            os.write(writing, f"{native.loops_here() if right else 'wrong'} {said}".encode())
+            os.write(writing, f"{c_loops.loops_here() if right else 'wrong'} {said}".encode())
             os._exit(0)
         os.close(writing)
         _, status = os.waitpid(child, 0)
@@ -172,8 +174,8 @@ def test_killed_compilers_leave_nothing_and_those_at_work_are_left_alone(tmp_pat
     def compiling():
         child = os.fork()
         if child == 0:
-            native._load.cache_clear()
-            os._exit(0 if native.library(torch.float32) is not None else 3)
+            c_loops._load.cache_clear()
+            os._exit(0 if c_loops.library(torch.float32) is not None else 3)
         return child
 
     def wait_for_folders(count):
@@ -205,7 +207,7 @@ def train(seed, at_rest, barrier=None):
     outputs = []
     for _ in range(6):
         state = None
-        with native.weights_at_rest(rim) if at_rest else nullcontext():
+        with c_loops.weights_at_rest(rim) if at_rest else nullcontext():
             for step in range(30):
                 if barrier is not None and step % 10 == 0:
                     barrier.wait(60)  # so that the other's steps fall into this rollout
@@ -234,7 +236,7 @@ def test_two_trainings_in_two_threads_are_what_they_are_alone_bit_for_bit():
             results = list(pool.map(train, range(2), [True] * 2, [barrier] * 2))
         for ours, alone in zip(results, expected, strict=True):
             assert all(map(torch.equal, ours, alone))
-    assert not native._at_rest
+    assert not c_loops._at_rest
 
 
 def test_many_threads_in_one_layer_with_steps_of_an_optimizer_in_between():
@@ -266,7 +268,7 @@ def test_many_threads_in_one_layer_with_steps_of_an_optimizer_in_between():
             optimizer.step()
 
     alone = list(rounds(lambda: [roll_out(i) for i in range(4)]))
-    with native.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
+    with c_loops.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
         together = list(rounds(lambda: list(pool.map(roll_out, range(4)))))
     for ours, expected in zip(together, alone, strict=True):
         for mine, theirs in zip(ours, expected, strict=True):
@@ -283,8 +285,8 @@ def test_tensors_of_any_kind_are_either_right_or_named():
     import torch
     torch.set_num_threads(1)
     from rims_rl import RIM, RIMCell
-    from rims_rl.core import native
-    from rims_rl.core.rim import plain_scan
+    from rims_rl.core.rims.engines import c_loops
+    from rims_rl.core.rims.layer import plain_scan
 
     random.seed(0)
     torch.manual_seed(0)
@@ -322,7 +324,7 @@ def test_tensors_of_any_kind_are_either_right_or_named():
         state = random.choice([None, (tensor(layers, B, 18), tensor(layers, B, 18))])
         starts = random.choice([None, tensor(*lead, any_dtype=dtypes[11:])])
         entry = random.choice(["call"] * 6 + ["step", "cell"])
-        at_rest = native.weights_at_rest(rim) if random.random() < 0.5 else nullcontext()
+        at_rest = c_loops.weights_at_rest(rim) if random.random() < 0.5 else nullcontext()
         try:
             with torch.set_grad_enabled(random.random() < 0.5), at_rest:
                 if entry == "step":

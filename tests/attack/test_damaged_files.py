@@ -22,10 +22,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from rims_rl import runtime
-from rims_rl.errors import UserError
-from rims_rl.export import export
-from rims_rl.runs import Arguments
-from rims_rl.train import train
+from rims_rl.common.errors import UserError
+from rims_rl.export.export import export
+from rims_rl.runs.folder import Arguments
+from rims_rl.training.train import train
 from tests.attack.attacking import Touch, command
 
 pytestmark = pytest.mark.slow

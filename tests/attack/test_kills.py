@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from rims_rl.agents.portable import load_policy
-from rims_rl.errors import UserError
-from rims_rl.runs import Arguments
-from rims_rl.train import resume, train
+from rims_rl.agents.saved.policy_files import load_policy
+from rims_rl.common.errors import UserError
+from rims_rl.runs.folder import Arguments
+from rims_rl.training.train import resume, train
 
 pytestmark = pytest.mark.slow
 
 PROCESSES = multiprocessing.get_context("forkserver")  # real ones, which need no seconds to import torch
-PROCESSES.set_forkserver_preload(["rims_rl.train", "torch._dynamo"])
+PROCESSES.set_forkserver_preload(["rims_rl.training.train", "torch._dynamo"])
 
 SETTINGS = ["num_rims=3", "num_active=2", "rim_size=4", "n_envs=2", "n_steps=16", "batch_size=32", "n_epochs=1"]
 OPERATIONS = ("fsync", "replace", "rename", "unlink", "truncate", "mkdir")

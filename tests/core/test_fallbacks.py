@@ -9,7 +9,8 @@ from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.utils import parametrize, prune
 
 from rims_rl import RIM, RIMCell
-from rims_rl.core import LSTM, engine_of, native
+from rims_rl.core import LSTM, engine_of
+from rims_rl.core.rims.engines import c_loops
 
 KINDS = {"C": {}, "C, set": {"input_heads": 2}, "torch": {"cell": "gru"}}
 kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
@@ -39,7 +40,7 @@ def test_another_dtype_than_that_of_the_weights_is_named_by_every_entry_point(op
         "c": [lambda: rim(x, (h, c.to(dtype))), lambda: cell(x[0], (h[0], c[0].to(dtype)))],
     }
     calls["c"].append(lambda: rim.step(x[0], (h, c.to(dtype))))
-    with torch.set_grad_enabled(with_grad), native.weights_at_rest(rim):
+    with torch.set_grad_enabled(with_grad), c_loops.weights_at_rest(rim):
         for name, call in ((name, call) for name, all_calls in calls.items() for call in all_calls):
             with pytest.raises(
                 ValueError, match=rf"{name} must be torch.float32, .*, got {dtype}; `to\(torch.float32\)`"
@@ -263,5 +264,5 @@ def test_the_engine_that_would_run_a_core_is_named(monkeypatch):
     assert engine_of(make()) == engine_of(torch.nn.Sequential(make(), make(num_layers=2))) == "C"
     others = make(cell="gru"), make(comm_top_k=2), make(dtype=torch.bfloat16), make(device="meta"), LSTM(5, 18)
     assert [engine_of(other) for other in others] == ["torch"] * 5
-    monkeypatch.setattr(native, "library", lambda dtype: None)
+    monkeypatch.setattr(c_loops, "library", lambda dtype: None)
     assert engine_of(make()) == "torch"

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from rims_rl.core import NTM, make_core
-from rims_rl.core.dnc import _allocation, _link
-from rims_rl.core.entnet import _EntNetCell
-from rims_rl.supervised.copying import Copying
+from rims_rl.core.memories.dnc import _allocation, _link
+from rims_rl.core.memories.entnet import _EntNetCell
 from rims_rl.supervised.task import load
+from rims_rl.supervised.tasks.copying import Copying
 
 FIXED = ["rmc", "ntm", "dnc", "entnet"]
 SMALL = {"ntm": {"slots": 5, "slot_size": 3}, "dnc": {"slots": 5, "slot_size": 3, "read_heads": 2}}

@@ -14,26 +14,26 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core import native
+from rims_rl.core.rims.engines import c_loops
 
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
     """An empty cache, and nothing in memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "_warned", False)
-    native._load.cache_clear()
+    monkeypatch.setattr(c_loops, "_warned", False)
+    c_loops._load.cache_clear()
     yield monkeypatch, tmp_path / "rims-rl" / "loops"
     monkeypatch.undo()
-    native._load.cache_clear()
+    c_loops._load.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
     """What CC may name: it writes down each call, and copies loops that the real compiler made."""
     folder = tmp_path_factory.mktemp("compiler")
-    flags = [*native._FLAGS, "-Dreal=float"]
-    subprocess.run(["cc", *flags, "-o", folder / "loops.so", native._SOURCE, "-lm"], check=True)
+    flags = [*c_loops._FLAGS, "-Dreal=float"]
+    subprocess.run(["cc", *flags, "-o", folder / "loops.so", c_loops._SOURCE, "-lm"], check=True)
     script = folder / "cc"
     script.write_text(
         f'#!/bin/sh\necho called >> {folder}/calls\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/loops.so "$2"\n'
@@ -73,7 +73,7 @@ def test_float32_is_as_in_torch_for_sizes_that_are_no_multiples_of_a_vector(monk
     rim = RIM(10, 7 * 19, 7, 3, comm_heads=3, comm_key_size=17, comm_value_size=5, **options)
     x, starts = torch.randn(9, 300, elements, 10), torch.rand(9, 300) < 0.2  # more rows than one piece has
     ours = run(rim, x, starts)
-    monkeypatch.setattr(native, "usable", lambda *_: False)
+    monkeypatch.setattr(c_loops, "usable", lambda *_: False)
     for a, b in zip(ours, run(rim, x, starts), strict=True):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4)
 
@@ -102,7 +102,7 @@ def test_what_is_not_a_number_stays_so():
 def test_large_numbers_saturate_as_they_do_in_torch(monkeypatch):
     rim, x = RIM(10, 60, 6, 4), torch.randn(5, 3, 10) * 1e4
     ours = rim(x)[0]
-    monkeypatch.setattr(native, "usable", lambda *_: False)
+    monkeypatch.setattr(c_loops, "usable", lambda *_: False)
     torch.testing.assert_close(ours, rim(x)[0], rtol=1e-4, atol=1e-4)
 
 
@@ -111,8 +111,8 @@ def test_they_are_compiled_once_and_kept_with_their_seal(fresh, compiler):
     monkeypatch.setenv("CC", str(compiler))
     before = calls(compiler)
     for _ in range(3):
-        native._load.cache_clear()
-        assert native.library(torch.float32) is not None and native.loops_here() == "C"
+        c_loops._load.cache_clear()
+        assert c_loops.library(torch.float32) is not None and c_loops.loops_here() == "C"
     assert calls(compiler) == before + 1
     assert sorted(file.suffix for file in folder.iterdir()) == [".sha256", ".so"]
     assert [oct(file.stat().st_mode)[-2:] for file in (folder, *folder.iterdir())] == ["00"] * 3
@@ -148,15 +148,15 @@ DAMAGES = {
 def test_a_damaged_file_in_the_cache_is_never_loaded_and_is_built_again_once(fresh, compiler, damage):
     monkeypatch, folder = fresh
     monkeypatch.setenv("CC", str(compiler))
-    assert native.library(torch.float32) is not None
+    assert c_loops.library(torch.float32) is not None
     (so,), (seal,) = folder.glob("*.so"), folder.glob("*.sha256")
     shutil.copy2(so, folder / "copy")
     (folder / "copy").rename(so)  # this process goes on with the file that it has mapped
     DAMAGES[damage](so, seal)
     before = calls(compiler)
     for _ in range(2):
-        native._load.cache_clear()
-        assert native.library(torch.float32) is not None
+        c_loops._load.cache_clear()
+        assert c_loops.library(torch.float32) is not None
     assert calls(compiler) == before + 1
 
 
@@ -167,10 +167,10 @@ def test_what_killed_compilers_leave_is_cleared_but_not_while_somebody_is_at_wor
     folder.chmod(0o700)
     at_work = os.open(folder, os.O_RDONLY)
     fcntl.flock(at_work, fcntl.LOCK_SH)
-    assert native.library(torch.float32) is not None and (folder / "build_left").exists()
+    assert c_loops.library(torch.float32) is not None and (folder / "build_left").exists()
     os.close(at_work)
-    native._load.cache_clear()
-    assert native.library(torch.float32) is not None and not (folder / "build_left").exists()
+    c_loops._load.cache_clear()
+    assert c_loops.library(torch.float32) is not None and not (folder / "build_left").exists()
 
 
 def test_a_cache_folder_that_others_could_fill_is_refused(fresh, compiler):
@@ -179,15 +179,15 @@ def test_a_cache_folder_that_others_could_fill_is_refused(fresh, compiler):
     folder.mkdir(parents=True)
     folder.chmod(0o770)
     with pytest.warns(UserWarning, match="must belong to you and be closed to others' writing"):
-        assert native.library(torch.float32) is None
+        assert c_loops.library(torch.float32) is None
     folder.chmod(0o700)
     monkeypatch.chdir(folder.parents[1])
     monkeypatch.setenv("XDG_CACHE_HOME", ".")
-    monkeypatch.setattr(native, "_warned", False)
-    native._load.cache_clear()
+    monkeypatch.setattr(c_loops, "_warned", False)
+    c_loops._load.cache_clear()
     with pytest.warns(UserWarning, match="must have an absolute path, got rims-rl/loops"):
-        assert native.library(torch.float32) is None
-    assert native.loops_here() == "torch" and not list(folder.iterdir())
+        assert c_loops.library(torch.float32) is None
+    assert c_loops.loops_here() == "torch" and not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_unwanted_they_are_not_compiled_and_nothing_is_said(fresh):
     monkeypatch, folder = fresh
     monkeypatch.setenv("RIMS_RL_NATIVE", "0")
     output, _ = RIM(10, 60, 6, 4)(torch.randn(5, 3, 10))
-    assert output.shape == (5, 3, 60) and native.loops_here() == "torch" and not folder.exists()
+    assert output.shape == (5, 3, 60) and c_loops.loops_here() == "torch" and not folder.exists()
 
 
 @pytest.mark.parametrize("options", [{}, {"input_heads": 2}, {"communication": False}, {"num_active": 6}])
@@ -248,9 +248,9 @@ def test_steps_with_weights_at_rest_are_the_same_and_changed_weights_are_noticed
     expected = steps()
     optimizer = torch.optim.Adam(rim.parameters(), lr=0.1)
     rim.zero_grad()
-    with native.weights_at_rest(rim):
+    with c_loops.weights_at_rest(rim):
         assert [torch.equal(a, b) for a, b in zip(steps(), expected, strict=True)] == [True] * 14
-    assert not native._at_rest
+    assert not c_loops._at_rest
 
 
 def assign_other_memory(rim):
@@ -282,7 +282,7 @@ CHANGES = {
 def test_weights_that_change_at_rest_are_noticed(change):
     rim, x = RIM(10, 60, 6, 4), torch.randn(1, 3, 10)
     state = tuple(torch.randn(1, 3, 60) for _ in range(2))
-    with torch.no_grad(), native.weights_at_rest(rim):
+    with torch.no_grad(), c_loops.weights_at_rest(rim):
         before = rim(x, state)[0]
         with torch.enable_grad():
             CHANGES[change](rim)
@@ -295,16 +295,16 @@ def test_weights_that_change_at_rest_are_noticed(change):
 
 def test_scopes_of_the_same_layer_may_overlap_and_nothing_is_held_after_the_last():
     rim, other = RIM(10, 60, 6, 4), RIM(10, 60, 6, 4)
-    first, second = native.weights_at_rest(rim), native.weights_at_rest(torch.nn.Sequential(rim, other))
+    first, second = c_loops.weights_at_rest(rim), c_loops.weights_at_rest(torch.nn.Sequential(rim, other))
     first.__enter__()
     second.__enter__()
     with torch.no_grad():
         rim(torch.randn(1, 3, 10))
-    kept = weakref.ref(native._at_rest[rim.layers[0]].prepared)
+    kept = weakref.ref(c_loops._at_rest[rim.layers[0]].prepared)
     first.__exit__(None, None, None)
-    assert kept() is not None and len(native._at_rest) == 2
+    assert kept() is not None and len(c_loops._at_rest) == 2
     second.__exit__(None, None, None)
-    assert kept() is None and not native._at_rest
+    assert kept() is None and not c_loops._at_rest
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -320,6 +320,6 @@ def test_threads_may_share_a_layer(grad):
         return torch.cat(outputs)
 
     expected = [steps(i) for i in range(4)]
-    with native.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
+    with c_loops.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
         for _ in range(5):
             assert all(map(torch.equal, pool.map(steps, range(4)), expected))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core.rim import plain_scan
+from rims_rl.core.rims.layer import plain_scan
 
 
 def make(**options):

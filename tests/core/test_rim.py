@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rims_rl import RIM, RIMCell
-from rims_rl.core import native
-from rims_rl.core.rim import plain_scan
-from rims_rl.core.scan import scan
+from rims_rl.core.rims.engines import c_loops
+from rims_rl.core.rims.engines.torch_loops import scan
+from rims_rl.core.rims.layer import plain_scan
 from tests.core import reference
 
 
@@ -60,8 +60,8 @@ in_c_and_in_torch = pytest.mark.parametrize("loops", ["c", "torch"])
 @contextmanager
 def running(loops):
     """The time loops in C, which must be there, or in torch."""
-    assert native.library(torch.float64) is not None
-    with mock.patch.object(native, "usable", native.usable if loops == "c" else lambda *_: False):
+    assert c_loops.library(torch.float64) is not None
+    with mock.patch.object(c_loops, "usable", c_loops.usable if loops == "c" else lambda *_: False):
         yield
 
 
@@ -355,7 +355,7 @@ def test_a_reset_forgets_what_is_not_finite_and_so_does_its_gradient(engine, bad
         part.requires_grad_()
     results = []
     for begin in (state, fresh):
-        with mock.patch("rims_rl.core.rim.scan", plain_scan) if engine == "readable" else nullcontext():
+        with mock.patch("rims_rl.core.rims.layer.scan", plain_scan) if engine == "readable" else nullcontext():
             output, (h, c) = rim(x, tuple(begin), starts)
         loss = output.square().sum() + h.sum() + c.sum()
         results.append([output, h, c, *torch.autograd.grad(loss, [x, *rim.parameters()], retain_graph=True)])
@@ -375,7 +375,7 @@ def test_outputs_and_states_share_no_memory(engine, rims, layers, grad):
     }
     rim, x = RIM(5, 18, rims, min(rims, 4), num_layers=layers, **options), torch.randn(1, 2, 5)
     state = tuple(torch.randn(layers, 2, 18) for _ in range(2))
-    readable = mock.patch("rims_rl.core.rim.scan", plain_scan) if engine == "readable" else nullcontext()
+    readable = mock.patch("rims_rl.core.rims.layer.scan", plain_scan) if engine == "readable" else nullcontext()
     with readable, torch.set_grad_enabled(grad):
         output, (h, c) = rim(x, state)
     tensors = [*state, output, h, c]
@@ -404,7 +404,7 @@ def test_long_sequences_run_in_pieces_and_nobody_can_tell(monkeypatch):
     starts = torch.rand(9, 3) < 0.2
     results = []
     for piece in (10**9, 2 * 3 * 6 * 12, 1):  # all at once, two steps, one step at a time
-        monkeypatch.setattr("rims_rl.core.scan._PIECE", piece)
+        monkeypatch.setattr("rims_rl.core.rims.engines.torch_loops._PIECE", piece)
         with rim.trace() as trace:
             output, state = rim(x, episode_starts=starts)
         results.append([output, *state, *gradients([output, *state], [x, *rim.parameters()]), *trace.layers[0]])

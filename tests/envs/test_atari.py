@@ -7,8 +7,8 @@ from ale_py import Action, ALEInterface, roms
 from stable_baselines3.common.monitor import Monitor
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.envs.atari import AtariVecEnv
-from rims_rl.envs.atari_sb3 import make_sb3_atari
+from rims_rl.envs.atari.atari_vector import AtariVecEnv
+from rims_rl.envs.atari.sb3_wrappers import make_sb3_atari
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import WITHOUT_NOOP, atari_games, resolve
 

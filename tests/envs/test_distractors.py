@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from rims_rl.common.errors import UserError
+from rims_rl.envs.atari.sprites import DISTRACTORS, NOISE_LEVEL, PATCH_LEVEL, SPEEDS, SPRITE_LEVEL, SPRITES, Overlay
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve, resolve_saved
-from rims_rl.envs.overlay import DISTRACTORS, NOISE_LEVEL, PATCH_LEVEL, SPEEDS, SPRITE_LEVEL, SPRITES, Overlay
-from rims_rl.errors import UserError
 
 CODES = {np.packbits(shape).tobytes(): name for sets in SPRITES.values() for name, shape in sets.items()}
 

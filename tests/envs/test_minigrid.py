@@ -10,10 +10,10 @@ from minigrid.wrappers import RGBImgPartialObsWrapper
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.preprocessing import is_image_space
 
-from rims_rl.envs.minigrid import MinigridObservation
-from rims_rl.envs.minigrid_vec import make_minigrid
-from rims_rl.envs.missions import VOCABULARY, encode_mission
-from rims_rl.envs.new_objects import SHAPES
+from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
+from rims_rl.envs.minigrid.missions import VOCABULARY, encode_mission
+from rims_rl.envs.minigrid.new_objects import SHAPES
+from rims_rl.envs.minigrid.observation import MinigridObservation
 from rims_rl.envs.registration import PICKUPS
 
 OURS = [f"RimsRL/Pickup-{variant}-v0" for variant in PICKUPS]

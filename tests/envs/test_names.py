@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rims_rl.common.errors import UserError
 from rims_rl.envs.names import Resolved, atari_games, own_envs, resolve, resolve_saved
-from rims_rl.errors import UserError
 
 
 def test_every_atari_game_has_a_short_name():

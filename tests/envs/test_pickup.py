@@ -12,7 +12,7 @@ from minigrid.core.constants import COLOR_NAMES
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
 import rims_rl.envs  # noqa: F401  registers them
-from rims_rl.envs.pickup import Pickup
+from rims_rl.envs.pickup.pickup import Pickup
 from rims_rl.envs.registration import KNOWN, PICKUPS
 
 LEFT, RIGHT, FORWARD, PICK, DROP = range(5)

@@ -10,9 +10,9 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.minigrid_vec import make_minigrid
+from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import resolve
-from rims_rl.envs.pickup_vec import PickupVecEnv
+from rims_rl.envs.pickup.pickup_vector import PickupVecEnv
 from rims_rl.envs.registration import KNOWN, PICKUPS
 from rims_rl.envs.variants import settings_of
 
@@ -64,7 +64,7 @@ def assert_same_steps(theirs, ours, steps):
 @pytest.fixture
 def register():
     """Registers a room with these options, and gives its id."""
-    gym.register("Test/Pickup-v0", "rims_rl.envs.pickup:Pickup")
+    gym.register("Test/Pickup-v0", "rims_rl.envs.pickup.pickup:Pickup")
 
     def options(**kwargs):
         gym.registry["Test/Pickup-v0"].kwargs = {"targets": KNOWN, **kwargs}

@@ -1,7 +1,7 @@
 """Small untrained runs to look into: one for each kind of input."""
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.portable import save_policy
+from rims_rl.agents.saved.policy_files import save_policy
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 

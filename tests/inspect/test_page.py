@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from rims_rl.inspect.page import write_page
+from rims_rl.inspect.inspection_page import write_page
 from rims_rl.inspect.record import inspect
 from rims_rl.inspect.recording import write_recording
 from tests.inspect.runs import save_untrained

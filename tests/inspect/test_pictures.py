@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from rims_rl.errors import UserError
+from rims_rl.common.errors import UserError
+from rims_rl.common.rim_pictures import draw_raster
 from rims_rl.inspect.record import inspect
-from rims_rl.pictures import draw_raster
 from tests.inspect.runs import save_untrained
 
 PICTURES = ("activity", "usage", "switches", "information")

@@ -17,10 +17,10 @@ import pytest
 import torch
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
-from rims_rl.agents.portable import load_policy
+from rims_rl.agents.saved.policy_files import load_policy
+from rims_rl.common.errors import UserError
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
-from rims_rl.errors import UserError
 from rims_rl.inspect.record import inspect
 from rims_rl.inspect.recording import write_recording
 from tests.inspect.runs import save_untrained

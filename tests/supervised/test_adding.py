@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from rims_rl.errors import UserError
-from rims_rl.supervised.adding import Adding, measures, sequences
+from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import generator, load
+from rims_rl.supervised.tasks.adding import Adding, measures, sequences
 
 TINY = ["length=5", "test_lengths=[5,9]", "test_numbers=[2,3]", "hidden_size=12", "embedding_size=4", "batch_size=8"]
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from rims_rl.errors import UserError
-from rims_rl.supervised.copying import Copying, measures, sequences
+from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import generator, load
+from rims_rl.supervised.tasks.copying import Copying, measures, sequences
 
 TINY = ["digits=2", "span=3", "test_spans=[3,6]", "hidden_size=12", "embedding_size=4", "batch_size=8"]
 

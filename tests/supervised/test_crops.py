@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from rims_rl.errors import UserError
-from rims_rl.supervised.crops import SIDE, Crops, clips, confusion, cut, measures
-from rims_rl.supervised.job import Job, Training
+from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import load
+from rims_rl.supervised.tasks.crops import SIDE, Crops, clips, confusion, cut, measures
+from rims_rl.supervised.training import Job, Training
 
 TINY = ["hidden_size=12", "frames=5", "crops=3", "element_size=8", "batch_size=4", "test_balls=[1,6]"]
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from rims_rl.errors import UserError
-from rims_rl.supervised import mnist as module
-from rims_rl.supervised.mnist import FILES, mnist
-from rims_rl.supervised.moving_mnist import ROOM, MovingMnist, clips, paths
-from rims_rl.supervised.sequential_mnist import SequentialMnist, measures, pixels
+from rims_rl.common.errors import UserError
+from rims_rl.supervised.data import mnist as module
+from rims_rl.supervised.data.mnist import FILES, mnist
 from rims_rl.supervised.task import load
+from rims_rl.supervised.tasks.moving_mnist import ROOM, MovingMnist, clips, paths
+from rims_rl.supervised.tasks.sequential_mnist import SequentialMnist, measures, pixels
 
 
 @pytest.fixture

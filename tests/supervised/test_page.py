@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rims_rl.errors import UserError
-from rims_rl.supervised.bouncing_balls import BouncingBalls
-from rims_rl.supervised.copying import Copying
-from rims_rl.supervised.figures import figures
-from rims_rl.supervised.job import Job, run_job
-from rims_rl.supervised.moving_mnist import MovingMnist
-from rims_rl.supervised.page import read_groups, write_page
+from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import load
-from rims_rl.supervised.tasks import find_task
+from rims_rl.supervised.task_figures import figures
+from rims_rl.supervised.task_names import find_task
+from rims_rl.supervised.task_page import read_groups, write_page
+from rims_rl.supervised.tasks.bouncing_balls import BouncingBalls
+from rims_rl.supervised.tasks.copying import Copying
+from rims_rl.supervised.tasks.moving_mnist import MovingMnist
+from rims_rl.supervised.training import Job, run_job
 
 PUBLISHED = Path(__file__).parents[2] / "docs/results/supervised"
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rims_rl.errors import UserError
-from rims_rl.supervised.bouncing_balls import KINDS, BouncingBalls, clips, correlation
-from rims_rl.supervised.figures import figures
-from rims_rl.supervised.job import Job, run_job
-from rims_rl.supervised.page import read_groups
-from rims_rl.supervised.physics import BOX, Balls, draw, draw_velocities, place, simulate
+from rims_rl.common.errors import UserError
+from rims_rl.supervised.data.physics import BOX, Balls, draw, draw_velocities, place, simulate
+from rims_rl.supervised.frame_networks import frame_losses, roll_out
 from rims_rl.supervised.task import load
-from rims_rl.supervised.video import frame_losses, roll_out
+from rims_rl.supervised.task_figures import figures
+from rims_rl.supervised.task_page import read_groups
+from rims_rl.supervised.tasks.bouncing_balls import KINDS, BouncingBalls, clips, correlation
+from rims_rl.supervised.training import Job, run_job
 
 
 def some_balls(count=8, number=8, speed=2.0):

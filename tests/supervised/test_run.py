@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rims_rl import cli
-from rims_rl.supervised import job
-from rims_rl.supervised.copying import Copying
-from rims_rl.supervised.job import Job, run_job
+from rims_rl.supervised import training
 from rims_rl.supervised.task import load
-from rims_rl.supervised.tasks import find_task
+from rims_rl.supervised.task_names import find_task
+from rims_rl.supervised.tasks.copying import Copying
+from rims_rl.supervised.training import Job, run_job
 
 TINY = [
     "digits=2", "span=3", "test_spans=[3,6]", "hidden_size=12", "embedding_size=4", "batch_size=4", "iterations=100",
@@ -47,7 +47,7 @@ def finish(tmp_path, name, config):
 
 def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
     config = load(Copying, TINY)  # with dropout, so that torch's own random numbers matter too
-    code = "from rims_rl.supervised import job; job.SAVE_EVERY = 0.0; from rims_rl.cli import main; main()"
+    code = "from rims_rl.supervised import training; training.SAVE_EVERY = 0.0; from rims_rl.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "supervised", "copying", *SETS, "--threads=1", "--results=b", "--logdir=b"],
         cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
@@ -133,7 +133,7 @@ def test_a_training_that_diverges_is_a_result_and_the_others_go_on(tmp_path, mon
 
 
 def test_a_loss_far_above_the_first_ends_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "WINDOW", 1)
+    monkeypatch.setattr(training, "WINDOW", 1)
     config = load(Copying, [*TINY, "learning_rate=10", "max_grad_norm=null", "core=lstm"])
     result = json.loads(finish(tmp_path, "a", config).read_text())
     *before, last = [loss for _, loss in result["curve"]]

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rims_rl.supervised.video import Grow
+from rims_rl.supervised.frame_networks import Grow
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -1,0 +1,1 @@
+"""Recurrent PPO and A2C."""

@@ -1,0 +1,226 @@
+"""Recurrent PPO: sb3-contrib's algorithm, with minibatches of whole sequences instead of padded pieces."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+import sb3_contrib
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.vec_env import VecEnv
+
+from rims_rl.agents.algorithms.buffers import buffer_class
+from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
+from rims_rl.agents.policies.spaces import check_spaces
+from rims_rl.core.rims.engines.c_loops import weights_at_rest
+
+
+class RecurrentPPO(sb3_contrib.RecurrentPPO):
+    """sb3-contrib's RecurrentPPO, made fast. Same arguments, same saved format, and three arguments more.
+
+    Args:
+        *args, **kwargs: of ``sb3_contrib.RecurrentPPO``. ``policy`` may also be ``"MlpRimsPolicy"``,
+            ``"CnnRimsPolicy"`` or ``"MultiInputRimsPolicy"``.
+        sequence_length: the rollout is cut into sequences of so many steps; each starts from the state that the core
+            had there when the data was collected, and gradients stay inside it. It divides ``n_steps``. Default: see
+            :func:`choose_length`; a warning says so if it is less than ``n_steps`` and ``batch_size`` promise.
+        rollout_buffer_class: another class than those of ``buffers``; it gets sb3-contrib's arguments.
+        rollout_buffer_kwargs: more arguments for it.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        **sb3_contrib.RecurrentPPO.policy_aliases,
+        "MlpRimsPolicy": MlpRimsPolicy,
+        "CnnRimsPolicy": CnnRimsPolicy,
+        "MultiInputRimsPolicy": MultiInputRimsPolicy,
+    }
+
+    def __init__(
+        self,
+        *args: Any,
+        sequence_length: int | None = None,
+        rollout_buffer_class: type | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        _init_setup_model: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        kwargs["_init_setup_model"] = False  # not before the attributes below are there
+        super().__init__(*args, **kwargs)
+        self.sequence_length = sequence_length
+        self.rollout_buffer_class = rollout_buffer_class
+        self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
+        if _init_setup_model:
+            self._setup_model()
+
+    @staticmethod
+    def _wrap_env(env: Any, *args: Any, **kwargs: Any) -> VecEnv:
+        check_spaces(env.observation_space, env.action_space)
+        return BaseAlgorithm._wrap_env(env, *args, **kwargs)
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        core: Any = self.policy.lstm_actor
+        make: Any = self.rollout_buffer_class
+        kwargs = dict(self.rollout_buffer_kwargs)
+        if make is None:
+            make = buffer_class(self.observation_space)
+            kwargs["sequence_length"] = self._find_sequence_length()
+        self.rollout_buffer = make(
+            self.n_steps,
+            self.observation_space,
+            self.action_space,
+            (self.n_steps, core.num_layers, self.n_envs, core.hidden_size),
+            self.device,
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+            n_envs=self.n_envs,
+            **kwargs,
+        )
+
+    def _find_sequence_length(self) -> int:
+        """The length asked for, or a good one; a ValueError if it cannot be, and a warning if minibatches or gradients
+        are not what ``n_steps`` and ``batch_size`` promise."""
+        n_steps, rollout, length = self.n_steps, self.n_steps * self.n_envs, self.sequence_length
+        batch = min(self.batch_size or rollout, rollout)
+        if length is not None and (length < 1 or n_steps % length or length > batch):
+            raise ValueError(
+                f"sequence_length must divide n_steps={n_steps} and be at most batch_size={batch}, got {length}; "
+                f"{choose_length(n_steps, batch)} would do"
+            )
+        chosen = length or choose_length(n_steps, batch)
+        minibatch = max(1, batch // chosen) * chosen
+        said = []
+        if length is None and chosen < min(n_steps, batch):
+            said.append(f"gradients go back {chosen} steps at most, because rollouts are cut into sequences of so many")
+        if minibatch != batch:
+            said.append(f"minibatches have {minibatch} steps, which are whole sequences of {chosen}")
+        if rest := rollout % minibatch:
+            said.append(f"the last minibatch has {rest} steps")
+        smallest = rest or min(minibatch, rollout)
+        if smallest < 2 and self.normalize_advantage:  # the standard deviation of one number is NaN
+            raise ValueError(
+                f"normalize_advantage needs minibatches of at least two steps, got n_steps * n_envs = {rollout} and "
+                f"batch_size={batch}, minibatches of {minibatch} and {smallest}; change one of them"
+            )
+        if said:
+            warnings.warn(
+                f"n_steps={n_steps} with n_envs={self.n_envs} and batch_size={batch}: {'; '.join(said)}. A batch_size "
+                f"that is a multiple of {n_steps}, or divides it, avoids this",
+                stacklevel=2,
+            )
+        return chosen
+
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
+        with weights_at_rest(self.policy):
+            return self._collect_rollouts(*args, **kwargs)
+
+    def _collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """As in sb3-contrib, with the same names for callbacks to look at. But the values of observations at which
+        episodes were cut off are computed together at the end, not each by itself as it comes."""
+        policy: Any = self.policy
+        buffer: Any = rollout_buffer
+        policy.set_training_mode(False)
+        buffer.reset()
+        if self.use_sde:
+            policy.reset_noise(env.num_envs)
+        callback.on_rollout_start()
+        lstm_states: Any = self._last_lstm_states
+        cut_off: list[tuple[int, int, Any, Any]] = []  # step, environment, observation and state
+        for n_steps in range(n_rollout_steps):
+            if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
+                policy.reset_noise(env.num_envs)
+            with torch.no_grad():
+                obs_tensor = obs_as_tensor(self._last_obs, self.device)
+                episode_starts = torch.tensor(self._last_episode_starts, dtype=torch.float32, device=self.device)
+                actions, values, log_probs, lstm_states = policy(obs_tensor, lstm_states, episode_starts)
+            actions = clipped_actions = actions.cpu().numpy()
+            if isinstance(self.action_space, spaces.Box):
+                clipped_actions = np.clip(actions, self.action_space.low, self.action_space.high)
+            new_obs, rewards, dones, infos = env.step(clipped_actions)
+            self.num_timesteps += env.num_envs
+            callback.update_locals(locals())
+            if not callback.on_step():
+                return False
+            self._update_info_buffer(infos, dones)
+            for index in np.flatnonzero(dones):
+                last = infos[index].get("terminal_observation")
+                if last is not None and infos[index].get("TimeLimit.truncated", False):
+                    state = [part[:, index] for part in lstm_states.vf]
+                    cut_off.append((n_steps, index, copy.deepcopy(last), state))  # its array may be used again
+            if isinstance(self.action_space, spaces.Discrete):
+                actions = actions.reshape(-1, 1)
+            starts, before = self._last_episode_starts, self._last_lstm_states
+            buffer.add(self._last_obs, actions, rewards, starts, values, log_probs, lstm_states=before)
+            self._last_obs, self._last_episode_starts, self._last_lstm_states = new_obs, dones, lstm_states
+        with torch.no_grad():
+            if cut_off:
+                self._add_values(buffer.rewards, cut_off)
+            episode_starts = torch.tensor(dones, dtype=torch.float32, device=self.device)
+            values = policy.predict_values(obs_as_tensor(new_obs, self.device), lstm_states.vf, episode_starts)
+        buffer.compute_returns_and_advantage(last_values=values, dones=dones)
+        callback.on_rollout_end()
+        return True
+
+    def _add_values(self, rewards: np.ndarray, cut_off: list[tuple[int, int, Any, Any]]) -> None:
+        """Add to the last reward of episodes that were cut off what could have come after it."""
+        policy: Any = self.policy
+        steps, envs, observations, states = zip(*cut_off, strict=True)
+        first: Any = observations[0]
+        if isinstance(first, dict):
+            stacked: Any = {key: np.stack([observation[key] for observation in observations]) for key in first}
+        else:
+            stacked = np.stack(observations)
+        state = tuple(torch.stack(part, 1) for part in zip(*states, strict=True))
+        going_on = torch.zeros(len(steps), device=self.device)
+        values = policy.predict_values(policy.obs_to_tensor(stacked)[0], state, going_on)
+        rewards[steps, envs] += self.gamma * values.flatten().cpu().numpy()
+
+    def learn(self, total_timesteps: int, callback: MaybeCallback = None, *args: Any, **kwargs: Any) -> Any:
+        if self.verbose:
+            print(describe_parameters(self.policy))
+        return super().learn(total_timesteps, callback, *args, **kwargs)
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in Stable-Baselines3. The file is a pickle: load only files that you trust."""
+        try:
+            return super().load(path, *args, **kwargs)
+        except (ImportError, AttributeError, KeyError) as error:
+            raise ValueError(
+                f"{path} cannot be loaded: it needs something that is not there any more ({error}); install or restore "
+                'it, or pass custom_objects={"policy_class": ...}'
+            ) from error
+
+
+def choose_length(n_steps: int, batch_size: int) -> int:
+    """How long the sequences are into which a rollout is cut: all equal, so a divisor of ``n_steps``."""
+    longest = min(n_steps, batch_size)
+    both = math.gcd(n_steps, batch_size)
+    if 4 * both >= longest:
+        return both  # minibatches have the size that was asked for
+    # Else that would cost too much memory of the past: rather a minibatch that is smaller, or of one long sequence.
+    divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
+    inside = max(length for length in divisors if length <= longest)
+    return inside if 4 * inside >= longest else min(length for length in divisors if length > longest)
+
+
+def describe_parameters(policy: BasePolicy) -> str:
+    """One line: how many parameters there are, and where."""
+    total = sum(parameter.numel() for parameter in policy.parameters())
+    text = f"{type(policy).__name__}: {total:,} parameters"
+    if isinstance(policy, MlpRimsPolicy):
+        parts = ", ".join(f"{part} {count:,}" for part, count in policy.parameter_counts().items())
+        text += f" ({parts}; core {policy.core_name!r}, critic {policy.critic_kind!r})"
+    return text

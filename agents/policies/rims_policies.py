@@ -1,0 +1,390 @@
+"""Policies for Stable-Baselines3: encoder -> core -> heads, where the core is RIMs or any other of its kind.
+
+They work in the unmodified ``sb3_contrib.RecurrentPPO``, and in :class:`rims_rl.agents.RecurrentPPO` and
+:class:`rims_rl.agents.RecurrentA2C`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, MlpExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder
+from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
+from rims_rl.agents.policies.spaces import check_spaces
+from rims_rl.common.errors import Diverged
+from rims_rl.core import core_factory, make_core
+
+State = tuple[Tensor, Tensor]
+CRITICS = ("shared", "separate", "none")
+PARTS = ("encoder", "core", "heads")
+NOT_FINITE = "the policy gives numbers that are not finite"
+DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
+
+
+class MlpRimsPolicy(RecurrentActorCriticPolicy):
+    """For vector observations. The base of the other two, which only choose another encoder.
+
+    Args:
+        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, ``"rmc"``, ``"ntm"``, ``"dnc"``, ``"entnet"``, a name given
+            to :func:`rims_rl.register_core`, or the dotted path of a factory.
+        num_rims: how many RIMs there are.
+        num_active: how many of them are updated at each step.
+        rim_size: units of one RIM. Every core has ``num_rims * rim_size`` units, so that cores compare; ``"ntm"`` and
+            ``"dnc"`` have a memory beside them.
+        num_layers: layers of the core.
+        critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
+            ``"none"``: the critic reads the encoder through one linear layer, without memory.
+        core_kwargs: more options of the core, for ``"rims"`` those of :class:`rims_rl.RIMCell`.
+        columns: how many frozen columns stand beside this network, see :mod:`rims_rl.agents.policies.progressive`.
+        **kwargs: of Stable-Baselines3's ActorCriticPolicy (net_arch, activation_fn, optimizer_class, ...).
+            sb3-contrib's ``lstm_hidden_size``, ``n_lstm_layers``, ``lstm_kwargs``, ``shared_lstm`` and
+            ``enable_critic_lstm`` are mapped onto the arguments above.
+    """
+
+    encoder_class: type[BaseFeaturesExtractor] = FlattenExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        *,
+        core: str = "rims",
+        num_rims: int = 6,
+        num_active: int = 4,
+        rim_size: int | None = None,
+        num_layers: int = 1,
+        critic: str | None = None,
+        core_kwargs: dict[str, Any] | None = None,
+        columns: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        check_spaces(observation_space, action_space)
+        given = {"core": core, "rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
+        kwargs, mapped = _map_contrib_names(kwargs, given)
+        self.core_name, self.num_active = core, num_active
+        self.num_rims: int = mapped["num_rims"]
+        self.rim_size: int = mapped["rim_size"]
+        self.num_layers: int = mapped["num_layers"]
+        self.critic_kind: str = mapped["critic"]
+        self.core_kwargs = {**mapped["lstm_kwargs"], **(core_kwargs or {})}
+        self.columns = columns
+        self.lstm_output_dim = self.num_rims * self.rim_size  # of one core, as sb3-contrib calls it
+        if self.critic_kind not in CRITICS:
+            raise ValueError(f'critic must be "shared", "separate" or "none", got {critic!r}')
+        if self.critic_kind == "shared" and not kwargs.get("share_features_extractor", True):
+            raise ValueError(
+                'critic="shared" needs share_features_extractor=True, got False: one core cannot read two encoders; '
+                'use critic="separate"'
+            )
+        if columns and (self.critic_kind != "shared" or _takes_sets(core)):
+            raise ValueError(
+                f'columns={columns} needs critic="shared" and a core that reads one vector, such as "lstm", got '
+                f"critic={self.critic_kind!r} and core={core!r}"
+            )
+        kwargs.setdefault("features_extractor_class", self.encoder_class)
+        if isinstance(observation_space, spaces.Dict) and kwargs["features_extractor_class"] is FlattenExtractor:
+            raise ValueError(
+                f"{type(self).__name__} reads one vector, got a Dict of {', '.join(observation_space.spaces)}; use "
+                "MultiInputRimsPolicy"
+            )
+        if kwargs.get("optimizer_class", Adam) is Adam and kwargs.get("optimizer_kwargs") is None:
+            kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}  # eps as in Stable-Baselines3
+        # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
+        ActorCriticPolicy.__init__(self, observation_space, action_space, lr_schedule, **kwargs)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions only; after their init
+
+    def make_features_extractor(self) -> BaseFeaturesExtractor:
+        make = super().make_features_extractor
+        return ProgressiveEncoder(make, self.columns) if self.columns else make()
+
+    def _build(self, lr_schedule: Schedule) -> None:
+        if isinstance(self.action_space, spaces.Discrete):
+            self.action_dist = _Choice(self.action_space)
+        super()._build(lr_schedule)
+
+    def _build_mlp_extractor(self) -> None:
+        """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
+        self.features_dim = int(self.features_dim)  # of MultiDiscrete observations it is numpy's
+        self.lstm_actor: nn.Module = self._make_core()
+        self.lstm_critic: nn.Module | None = None
+        self.critic: nn.Module | None = None
+        width: int = self.lstm_actor.output_size
+        if self.critic_kind == "separate":
+            self.lstm_critic = self._make_core()
+        elif self.critic_kind == "none":
+            self.critic = nn.Linear(self.features_dim, width)
+        # what sb3-contrib's algorithms and predict() look at
+        self.shared_lstm, self.enable_critic_lstm = self.critic_kind == "shared", self.critic_kind == "separate"
+        self.lstm_hidden_state_shape = (self.num_layers, 1, self.lstm_actor.hidden_size)
+        # Where new weights are made. self.device would be a guess if there are none so far: core "none" and no encoder.
+        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, torch.empty(0).device)
+
+    def _make_core(self) -> nn.Module:
+        encoder = self.features_extractor
+        if isinstance(encoder, ProgressiveEncoder):
+            return ProgressiveCore(self._make_one_core, encoder.width, self.columns)
+        return self._make_one_core(
+            getattr(encoder, "element_size", self.features_dim) if _takes_sets(self.core_name) else self.features_dim
+        )
+
+    def _make_one_core(self, width: int) -> nn.Module:
+        if getattr(core_factory(self.core_name), "state_grows", False):
+            raise ValueError(
+                f"core {self.core_name!r} has a state that grows with every step, and RL needs a fixed one"
+            )
+        return make_core(
+            self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,
+            **self.core_kwargs,
+        )  # fmt: skip
+
+    @property
+    def core(self) -> nn.Module:
+        """The actor's core, which is also the critic's if that is shared."""
+        return self.lstm_actor
+
+    def parameter_counts(self) -> dict[str, int]:
+        """How many parameters the encoder, the core and the heads have."""
+        counts = dict.fromkeys(PARTS, 0)
+        for name, parameter in self.named_parameters():
+            counts[part_of(name)] += parameter.numel()
+        return counts
+
+    def forward(
+        self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
+        latent_pi, latent_vf, states = self._latents(obs, lstm_states, episode_starts)
+        actions, log_prob = self._act(latent_pi, deterministic)
+        return actions.reshape((-1, *self.action_space.shape)), self.value_net(latent_vf), log_prob, states
+
+    def _act(self, latent: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
+        """Actions and their log-probabilities. Those of Discrete spaces with fewer operations than torch.distributions
+        takes, which counts in a rollout; the random numbers are used in the same way."""
+        if not isinstance(self.action_space, spaces.Discrete):
+            distribution = self._get_action_dist_from_latent(latent)
+            actions = distribution.get_actions(deterministic=deterministic)
+            return actions, distribution.log_prob(actions)
+        logits = torch.log_softmax(self.action_net(latent), -1)
+        # what torch.multinomial does, which checks first, with more operations than it takes to draw
+        scores = logits if deterministic else logits.exp().div_(torch.empty_like(logits).exponential_())
+        index = scores.argmax(-1, keepdim=True)
+        log_prob = logits.gather(-1, index).squeeze(-1)
+        if log_prob.isnan().any():
+            raise Diverged(NOT_FINITE)
+        actions, start = index.squeeze(-1), int(self.action_space.start)
+        return actions + start if start else actions, log_prob
+
+    def evaluate_actions(
+        self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        latent_pi, latent_vf, _ = self._latents(obs, lstm_states, episode_starts)
+        distribution = self._get_action_dist_from_latent(latent_pi)
+        if isinstance(self.action_space, spaces.MultiBinary):
+            actions = actions.float()  # buffers keep int8, which Bernoulli's log-probability does not take
+        return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+
+    def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
+        try:
+            return super()._get_action_dist_from_latent(latent_pi)
+        except ValueError as error:  # torch.distributions does not take nan
+            if latent_pi.isfinite().all() and all(weight.isfinite().all() for weight in self.action_net.parameters()):
+                raise
+            raise Diverged(NOT_FINITE) from error
+
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise ValueError(
+                "the observation is a pair (observation, info): that is mixing Gym API, whose reset() gives both, with "
+                "the one of vectorised environments; give only the observation"
+            )
+        return super().predict(observation, *args, **kwargs)
+
+    def get_distribution(
+        self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
+    ) -> tuple[Distribution, State]:
+        features = self._features(obs, self.pi_features_extractor)
+        latent, state = self._process_sequence(features, lstm_states, episode_starts, self.lstm_actor)
+        return self._get_action_dist_from_latent(self.mlp_extractor.forward_actor(latent)), state
+
+    def predict_values(self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor) -> Tensor:
+        features = self._features(obs, self.vf_features_extractor)
+        if self.critic is not None:
+            latent = self.critic(features.flatten(1))
+        else:
+            core = self.lstm_critic or self.lstm_actor
+            latent, _ = self._process_sequence(features, lstm_states, episode_starts, core)
+        values: Tensor = self.value_net(self.mlp_extractor.forward_critic(latent))
+        return values
+
+    def _features(self, obs: PyTorchObs, encoder: BaseFeaturesExtractor) -> Tensor:
+        bytes_ = isinstance(obs, Tensor) and obs.dtype == torch.uint8
+        if bytes_ and self.normalize_images and getattr(encoder, "takes_bytes", False):
+            features: Tensor = encoder(obs)
+            return features
+        return super(ActorCriticPolicy, self).extract_features(obs, encoder)
+
+    def _latents(self, obs: PyTorchObs, states: RNNStates, starts: Tensor) -> tuple[Tensor, Tensor, RNNStates]:
+        """What the actor's and the critic's heads see, and the new states."""
+        pi_features = vf_features = self._features(obs, self.pi_features_extractor)
+        if not self.share_features_extractor:
+            vf_features = self._features(obs, self.vf_features_extractor)
+        latent_pi, state_pi = self._process_sequence(pi_features, states.pi, starts, self.lstm_actor)
+        latent_vf, state_vf = latent_pi, state_pi
+        if self.lstm_critic is not None:
+            latent_vf, state_vf = self._process_sequence(vf_features, states.vf, starts, self.lstm_critic)
+        elif self.critic is not None:
+            latent_vf = self.critic(vf_features.flatten(1))
+        actor, critic = self.mlp_extractor.forward_actor(latent_pi), self.mlp_extractor.forward_critic(latent_vf)
+        return actor, critic, RNNStates(state_pi, state_vf)
+
+    @staticmethod
+    def _process_sequence(
+        features: Tensor, lstm_states: State, episode_starts: Tensor, lstm: nn.Module
+    ) -> tuple[Tensor, State]:
+        """Run a core over features that hold sequences one after the other, as sb3-contrib's buffers give them."""
+        sequences = lstm_states[0].shape[1]
+        if not getattr(lstm, "takes_sets", False):
+            features = features.flatten(1)
+        # (sequences * T, ...) -> (T, sequences, ...)
+        x = features.reshape(sequences, -1, *features.shape[1:]).transpose(0, 1)
+        starts = episode_starts.reshape(sequences, -1).transpose(0, 1)
+        output, state = lstm(x, lstm_states, starts)
+        return output.transpose(0, 1).flatten(0, 1), state
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {
+            "core": self.core_name,
+            "num_rims": self.num_rims,
+            "num_active": self.num_active,
+            "rim_size": self.rim_size,
+            "num_layers": self.num_layers,
+            "critic": self.critic_kind,
+            "core_kwargs": self.core_kwargs,
+            "columns": self.columns,
+            "share_features_extractor": self.share_features_extractor,
+        }
+
+
+class _Choice(CategoricalDistribution):
+    """Of Discrete actions, which need not count from 0 as Stable-Baselines3 does."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__(int(space.n))
+        self.start = int(space.start)
+
+    def sample(self) -> Tensor:
+        return super().sample() + self.start
+
+    def mode(self) -> Tensor:
+        return super().mode() + self.start
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        # sb3-contrib fills sequences up with zeros, which need not be actions; it does not look at what comes of them
+        return super().log_prob((actions - self.start) % self.action_dim)
+
+
+class CnnRimsPolicy(MlpRimsPolicy):
+    """For images.
+
+    Args:
+        input: ``"vector"``: NatureCNN's features are one element; ``"spatial"``: the positions of its last feature map
+            are a set of elements, with positions encoded.
+        **kwargs: of :class:`MlpRimsPolicy`. Unlike there, ``net_arch`` is empty by default: the heads are linear.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        *,
+        input: str = "vector",
+        **kwargs: Any,
+    ) -> None:
+        encoders: dict[str, type[BaseFeaturesExtractor]] = {"vector": NatureEncoder, "spatial": SpatialEncoder}
+        if input not in encoders:
+            raise ValueError(f'input must be "vector" or "spatial", got {input!r}')
+        self.encoder_class = encoders[input]
+        kwargs.setdefault("net_arch", [])
+        super().__init__(observation_space, action_space, lr_schedule, **kwargs)
+
+
+class MultiInputRimsPolicy(MlpRimsPolicy):
+    """For Dict observations: each key is one element that RIMs attend to. Arguments as for :class:`MlpRimsPolicy`."""
+
+    encoder_class = DictEncoder
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(observation_space, spaces.Dict):
+            raise ValueError(f"MultiInputRimsPolicy needs a Dict observation space, got {observation_space}")
+        super().__init__(observation_space, action_space, lr_schedule, **kwargs)
+
+
+def part_of(name: str) -> str:
+    """To which of ``PARTS`` a weight belongs."""
+    first = name.split(".")[0]
+    if first in ("lstm_actor", "lstm_critic"):
+        return "core"
+    return "encoder" if first.endswith("features_extractor") else "heads"
+
+
+def _takes_sets(core: str) -> bool:
+    return getattr(core_factory(core), "takes_sets", False)
+
+
+def _has_rims(core: str) -> bool:
+    return "num_rims" in inspect.signature(core_factory(core)).parameters
+
+
+def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """sb3-contrib's keyword names -> ours. Returns what is left of ``kwargs``, and our arguments with their values."""
+    kwargs = dict(kwargs)
+    width = kwargs.pop("lstm_hidden_size", None)
+    shared, separate = kwargs.pop("shared_lstm", None), kwargs.pop("enable_critic_lstm", None)
+    layers = kwargs.pop("n_lstm_layers", None) or given["num_layers"]
+    options = kwargs.pop("lstm_kwargs", None) or {}
+    rim_size, num_rims, critic = given["rim_size"], given["num_rims"], given["critic"]
+    if width is not None:
+        if rim_size is not None:
+            raise ValueError(
+                f"give rim_size or lstm_hidden_size, not both: got rim_size={rim_size} and lstm_hidden_size={width}"
+            )
+        if width % num_rims and not _has_rims(given["core"]):
+            num_rims = 1
+        if width % num_rims:
+            raise ValueError(
+                f"lstm_hidden_size must be a multiple of num_rims={num_rims}, got {width}; "
+                f"{max(1, width // num_rims) * num_rims} would do"
+            )
+        rim_size = width // num_rims
+    if shared is not None or separate is not None:
+        if critic is not None:
+            raise ValueError(f"give critic or shared_lstm and enable_critic_lstm, not both: got critic={critic!r}")
+        if shared and separate:
+            raise ValueError(
+                "shared_lstm and enable_critic_lstm cannot both be True: the critic has one core or the other"
+            )
+        critic = "shared" if shared else "none" if separate is False else "separate"
+    if critic is None:  # one core cannot read two encoders
+        critic = "shared" if kwargs.get("share_features_extractor", True) else "separate"
+    names = {"num_rims": num_rims, "rim_size": rim_size or 100, "num_layers": layers}
+    return kwargs, {**names, "critic": critic, "lstm_kwargs": options}

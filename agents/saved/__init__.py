@@ -1,0 +1,1 @@
+"""Policies and checkpoints on disk, without pickle."""

@@ -1,0 +1,271 @@
+"""What a saved policy says of itself, as plain data: its schema, and whether its weights can be as large as it says.
+
+Anybody may have written it: one kilobyte of it must not take gigabytes, or for ever, before it is found to be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from rims_rl.common.errors import UserError
+
+FORMAT = 1
+SMALL = 2**18  # numbers in an observation that no weights have to account for
+
+
+def _numbers(value: Any) -> Any:
+    try:
+        np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:  # infinity is text, and lists have one form
+        raise ValueError("numbers") from error
+    return value
+
+
+Numbers = Annotated[float | str | list[Any], AfterValidator(_numbers)]
+Dtype = Literal[
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Box(_Model):
+    type: Literal["Box"]
+    low: Numbers
+    high: Numbers
+    shape: list[NonNegativeInt]
+    dtype: Dtype
+
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+class _Discrete(_Model):
+    type: Literal["Discrete"]
+    n: PositiveInt
+    start: Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+    def size(self) -> int:
+        return self.n
+
+
+class _MultiDiscrete(_Model):
+    type: Literal["MultiDiscrete"]
+    nvec: Annotated[list[PositiveInt], Field(min_length=1)]
+
+    def size(self) -> int:
+        return sum(self.nvec)
+
+
+class _MultiBinary(_Model):
+    type: Literal["MultiBinary"]
+    n: PositiveInt | list[PositiveInt]
+
+    def size(self) -> int:
+        return self.n if isinstance(self.n, int) else math.prod(self.n)
+
+
+_Plain = Annotated[_Box | _Discrete | _MultiDiscrete | _MultiBinary, Field(discriminator="type")]
+
+
+class _Dict(_Model):
+    type: Literal["Dict"]
+    spaces: dict[str, _Plain]
+
+    def size(self) -> int:
+        return sum(part.size() for part in self.spaces.values())
+
+
+_Observations = Annotated[_Box | _Discrete | _MultiDiscrete | _MultiBinary | _Dict, Field(discriminator="type")]
+
+
+class _PolicyArguments(_Model):
+    """``policy_kwargs`` of our policies, without classes and functions."""
+
+    core: str = "rims"
+    num_rims: PositiveInt = 6
+    num_active: PositiveInt = 4
+    rim_size: PositiveInt | None = None
+    num_layers: PositiveInt = 1
+    critic: Literal["shared", "separate", "none"] | None = None
+    core_kwargs: dict[str, Any] | None = None
+    columns: NonNegativeInt = 0
+    input: Literal["vector", "spatial"] = "vector"
+    net_arch: list[PositiveInt] | dict[Literal["pi", "vf"], list[PositiveInt]] | None = None
+    activation_fn: str = "Tanh"
+    ortho_init: bool = True
+    log_std_init: float = 0.0
+    full_std: bool = True
+    use_sde: bool = False
+    use_expln: bool = False
+    squash_output: bool = False
+    features_extractor_kwargs: dict[str, Any] | None = None
+    share_features_extractor: bool = True
+    normalize_images: bool = True
+    lstm_hidden_size: PositiveInt | None = None
+    n_lstm_layers: PositiveInt | None = None
+    shared_lstm: bool | None = None
+    enable_critic_lstm: bool | None = None
+    lstm_kwargs: dict[str, Any] | None = None
+
+
+class _Statistics(_Model):
+    mean: Numbers
+    var: Numbers
+    count: float
+
+
+class _Normalisation(_Model):
+    observations: dict[str, _Statistics]
+    clip: float
+    epsilon: float
+
+
+class _EnvironmentOptions(_Model):
+    backend: str | None = None
+    game_mode: int | None = None
+    difficulty: int | None = None
+    observation: str | None = None
+    distractors: str | None = None
+
+
+class _Score(_Model):
+    """Of an exported policy, see ``rims-rl evaluate``."""
+
+    mean: float
+    mean_95: list[float]
+    median: float
+    std: float
+    episodes: int
+    deterministic: bool
+    seed: int
+
+
+class Description(BaseModel):
+    """``policy.json``. What an export adds to it is for people to read, and may be anything."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    format: Literal[1]
+    policy: str
+    policy_kwargs: _PolicyArguments
+    observation_space: _Observations
+    action_space: _Plain
+    use_sde: bool
+    env: str | None = None
+    env_options: _EnvironmentOptions = _EnvironmentOptions()
+    algo: str | None = None
+    seed: int | None = None
+    steps: NonNegativeInt | None = None
+    init_from: str | None = None
+    carry: str | None = None
+    columns: list[str] = []
+    normalisation: _Normalisation | None = None
+    score: float | _Score | None = None
+
+
+def check_description(data: Any, where: str) -> dict[str, Any]:
+    """``data``, if it is what :class:`Description` says; a UserError names the first thing that is not."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UserError(f"{where} is not a policy description of format {FORMAT}, which this version of rims-rl reads")
+    try:
+        _check_statistics(Description.model_validate(data))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        place, got = ".".join(map(str, detail["loc"])), repr(detail["input"])[:80]
+        raise UserError(
+            f"{where} does not describe a policy that can be built: {place}: {detail['msg']}, got {got}"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{where} does not describe a policy that can be built: {error}") from error
+    return data
+
+
+def check_against_weights(data: dict[str, Any], weights: dict[str, torch.Tensor], file: str) -> None:
+    """A ValueError if a checked description speaks of more than the weights can hold. Nothing is built before."""
+    total, description = sum(weight.numel() for weight in weights.values()), Description.model_validate(data)
+    options, seen, done = description.policy_kwargs, description.observation_space, description.action_space
+    if max(options.num_layers, options.n_lstm_layers or 1, options.columns) > len(weights):
+        raise ValueError(f"it has more layers than the {len(weights)} weights of {file}")
+    if (number := max(_integers(data["policy_kwargs"]), default=0)) > max(total, len(weights)):
+        raise ValueError(f"{number} is more than the {total:,} numbers that {file} holds")
+    if seen.size() > max(SMALL, 4 * total):  # convolutions may have fewer weights than what they read
+        raise ValueError(f"observations of {seen.size():,} numbers are too large for the {total:,} of {file}")
+    if done.size() > total:
+        raise ValueError(f"actions of {done.size():,} numbers are too large for the {total:,} of {file}")
+
+
+def _check_statistics(description: Description) -> None:
+    if description.normalisation is None:
+        return
+    space = description.observation_space
+    parts = space.spaces if isinstance(space, _Dict) else {"": space}
+    if not description.normalisation.observations:
+        raise ValueError("normalisation: it is of no observations")
+    for key, statistics in description.normalisation.observations.items():
+        part = parts.get(key)
+        if not isinstance(part, _Box):
+            raise ValueError(f"normalisation: there is no Box {key!r} among the observations")
+        for name, numbers in (("mean", statistics.mean), ("var", statistics.var)):
+            if (shape := np.shape(np.array(numbers, dtype=float))) != tuple(part.shape):
+                raise ValueError(f"normalisation: {name} of {key!r} must have shape {part.shape}, got {shape}")
+
+
+def _integers(value: Any) -> Iterator[int]:
+    """All that are in it, at whatever depth."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _integers(part)
+    elif isinstance(value, int | float) and math.isfinite(value):
+        yield math.ceil(value)
+
+
+def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+    """A Gymnasium space as plain data."""
+    if isinstance(space, spaces.Dict):
+        return {"type": "Dict", "spaces": {key: space_to_json(part) for key, part in space.spaces.items()}}
+    if isinstance(space, spaces.Box):
+        low, high = (_shorten(bound) for bound in (space.low, space.high))
+        return {"type": "Box", "low": low, "high": high, "shape": list(space.shape), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
+    raise UserError(f"a space of type {type(space).__name__} cannot be written down")
+
+
+def space_from_json(data: dict[str, Any]) -> spaces.Space[Any]:
+    """The space that :func:`space_to_json` wrote down."""
+    kind = data["type"]
+    if kind == "Dict":
+        return spaces.Dict({key: space_from_json(part) for key, part in data["spaces"].items()})
+    if kind == "Box":
+        shape, dtype = tuple(int(size) for size in data["shape"]), np.dtype(data["dtype"])
+        low, high = (np.broadcast_to(np.array(data[key], dtype=float), shape) for key in ("low", "high"))
+        return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(int(data["n"]), start=int(data["start"]))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(data["nvec"])
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(data["n"])
+    raise ValueError(f"unknown space {kind!r}")
+
+
+def _shorten(bound: np.ndarray) -> Any:
+    """One number if all are equal. JSON has no infinity: it is written as text."""
+    numbers = bound.astype(float)
+    if numbers.size and (numbers == numbers.flat[0]).all():
+        numbers = numbers.flat[0]
+    return np.vectorize(lambda x: x if np.isfinite(x) else str(x), otypes=[object])(numbers).tolist()

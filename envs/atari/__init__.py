@@ -1,0 +1,1 @@
+"""Atari games, and what may be drawn over them."""

@@ -1,0 +1,1 @@
+"""The pick-up task: the paper's novel distractors."""

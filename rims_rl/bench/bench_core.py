@@ -1,0 +1,151 @@
+"""``rims-rl bench core``: the RIM layer beside torch's LSTM and GRU, fused or step by step, and plain autograd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+
+from rims_rl.bench.measure import medians, peak_memory, torch_threads
+from rims_rl.common.files import write_json
+from rims_rl.core import RIM
+from rims_rl.core.rims.layer import plain_scan
+from rims_rl.runs.provenance import provenance
+
+INPUT_SIZE, RIM_SIZE = 512, 100
+SHAPES = [(128, 2), (128, 8), (32, 64), (16, 128)]  # T, B
+RIMS = {"rim 6/4": (6, 4), "rim 6/6": (6, 6), "rim 24/4": (24, 4)}  # num_rims, num_active
+FUSED: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def bench_core(threads: int, repeats: int, quick: bool, out: Path) -> None:
+    """Measure, print a table, and write ``out``."""
+    started = time.time()
+    cases = [(cell, T, B) for cell in FUSED for T, B in ([(16, 8)] if quick else SHAPES)]
+    with torch_threads(threads):
+        sequences = [_sequence(*case, repeats) for case in track(cases, "forward and backward")]
+        steps = [_step(cell, repeats) for cell in track(list(FUSED), "one step")]
+    result = {
+        "what": "Median milliseconds, candidates taking turns in one process. Sequences: forward and backward of "
+        f"T x B x {INPUT_SIZE}, gradients of the input included. fused: nn.LSTM or nn.GRU with {6 * RIM_SIZE} units; "
+        "stepped: the same module called once per step, states masked as in sb3-contrib; autograd: the readable RIM "
+        f"with 6 RIMs of {RIM_SIZE}, 4 active, under plain autograd; rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A "
+        "active. Steps: one step, B = 8, no gradient. memory_mb: the most by which one forward and backward made the "
+        "process grow.",
+        "threads": threads,
+        "repeats": repeats,
+        "sequences": sequences,
+        "steps": steps,
+        "targets": _targets(sequences, steps),
+        **provenance(started),
+    }
+    write_json(out, result)
+    _print(result)
+    print(f"written to {out}")
+
+
+def _modules(cell: str) -> tuple[nn.LSTM | nn.GRU, dict[str, RIM]]:
+    torch.manual_seed(0)
+    rims = {name: RIM(INPUT_SIZE, k * RIM_SIZE, k, active, cell=cell) for name, (k, active) in RIMS.items()}
+    return FUSED[cell](INPUT_SIZE, 6 * RIM_SIZE), rims
+
+
+def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]:
+    fused, rims = _modules(cell)
+    x = torch.randn(steps, batch, INPUT_SIZE, requires_grad=True)
+    readable, state = rims["rim 6/4"], torch.zeros(batch, 6 * RIM_SIZE)
+    layer: Any = readable.layers[0]
+    candidates = {
+        "fused": _training(fused, lambda: fused(x)[0]),
+        "stepped": _training(fused, lambda: _stepped(fused, x)),
+        "autograd": _training(readable, lambda: plain_scan(layer, x.unsqueeze(2), state, state)[0]),
+        **{name: _training(rim, lambda rim=rim: rim(x)[0]) for name, rim in rims.items()},  # type: ignore[misc]
+    }
+    return {
+        "cell": cell,
+        "T": steps,
+        "B": batch,
+        "ms": medians(candidates, repeats),
+        "memory_mb": {name: peak_memory(run) for name, run in candidates.items()},
+    }
+
+
+def _step(cell: str, repeats: int) -> dict[str, Any]:
+    fused, rims = _modules(cell)
+    x, h = torch.randn(1, 8, INPUT_SIZE), torch.zeros(1, 8, 6 * RIM_SIZE)
+    fused_state = (h, h) if cell == "lstm" else h
+    candidates = {"fused": lambda: fused(x, fused_state), "rim 6/4": lambda: rims["rim 6/4"](x, (h, h))}
+    with torch.no_grad():
+        return {"cell": cell, "B": 8, "ms": medians(candidates, repeats, calls=50)}
+
+
+def _training(module: nn.Module, forward: Callable[[], Tensor]) -> Callable[[], None]:
+    def run() -> None:
+        module.zero_grad()
+        forward().sum().backward()
+
+    return run
+
+
+def _stepped(module: nn.LSTM | nn.GRU, x: Tensor) -> Tensor:
+    """One call per step with the state masked by episode starts: what sb3-contrib's RecurrentPPO does."""
+    alive = torch.ones(1, x.shape[1], 1)
+    zeros = x.new_zeros(1, x.shape[1], module.hidden_size)
+    state = (zeros, zeros) if isinstance(module, nn.LSTM) else zeros
+    outputs = []
+    for x_t in x:
+        state = (state[0] * alive, state[1] * alive) if isinstance(state, tuple) else state * alive
+        output, state = module(x_t.unsqueeze(0), state)
+        outputs.append(output)
+    return torch.cat(outputs)
+
+
+def _targets(sequences: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What this layer has to reach with LSTM cells, and what it reached here."""
+    targets: list[tuple[str, str, float, float]] = []
+    for case in sequences:
+        if case["cell"] != "lstm":
+            continue
+        shape, ms = f"T={case['T']}, B={case['B']}", case["ms"]
+        fused = {(128, 8): 0.6, (32, 64): 0.8}.get((case["T"], case["B"]))
+        if fused is not None:
+            targets.append((f"{shape}: speed relative to fused", "at least", fused, ms["fused"] / ms["rim 6/4"]))
+        if (case["T"], case["B"]) == (128, 8):
+            targets.append((f"{shape}: speed relative to stepped", "at least", 2.5, ms["stepped"] / ms["rim 6/4"]))
+        targets.append((f"{shape}: time of 24 RIMs relative to 6", "below", 4.0, ms["rim 24/4"] / ms["rim 6/4"]))
+    ms = steps[0]["ms"]
+    targets.append(("one step, B=8, no gradient: time relative to fused", "at most", 1.2, ms["rim 6/4"] / ms["fused"]))
+    return [dict(zip(("what", "must be", "target", "reached"), target, strict=True)) for target in targets]
+
+
+def _print(result: dict[str, Any]) -> None:
+    console = Console()
+    table = Table(
+        title=f"Forward and backward, {result['threads']} threads",
+        caption="speed relative to fused; MB: memory, fused / rim 6/4",
+        box=SIMPLE_HEAD,
+        padding=0,
+    )
+    names = ["stepped", "autograd", *RIMS]
+    for column in ("cell", "T x B", "fused ms", *names, "MB"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for case in result["sequences"]:
+        ms, memory = case["ms"], case["memory_mb"]
+        table.add_row(
+            case["cell"],
+            f"{case['T']} x {case['B']}",
+            f"{ms['fused']:.0f}",
+            *(f"{ms['fused'] / ms[name]:.2f}" for name in names),
+            " / ".join("?" if memory[name] is None else f"{memory[name]:.0f}" for name in ("fused", "rim 6/4")),
+        )
+    console.print(table)
+    for target in result["targets"]:
+        console.print(f"{target['what']}: {target['reached']:.2f} ({target['must be']} {target['target']})")

@@ -1,0 +1,1 @@
+"""Hyperparameters: the zoo's, a user's own, and what is wrong with them."""

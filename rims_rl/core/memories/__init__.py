@@ -1,0 +1,1 @@
+"""The cores RIMs are compared with."""

@@ -1,0 +1,442 @@
+"""One layer of Recurrent Independent Mechanisms, one step at a time: the parameters and the readable equations.
+
+``engines/`` run the same equations over whole sequences, much faster; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+GATES = {"lstm": 4, "gru": 3}
+PLAIN = (nn.Parameter, Tensor)
+
+
+class RIMStep(NamedTuple):
+    """What one step gives: the new state, and what happened on the way to it (K RIMs, N elements, batch B).
+
+    ``RIM.step`` has ``h`` and ``c`` of all layers, ``(num_layers, B, hidden_size)``, and the rest of the last layer.
+    """
+
+    h: Tensor  # (B, hidden_size)
+    c: Tensor  # (B, hidden_size)
+    active: Tensor  # (B, K) bool
+    input_attention: Tensor  # (B, K, N + 1), null last, averaged over heads; what competition took away is zero
+    communication: Tensor  # (B, K, K), averaged over heads, rows of inactive RIMs zero
+
+
+class RIMCell(nn.Module):
+    r"""One step of one layer of Recurrent Independent Mechanisms, with the call of :class:`torch.nn.LSTMCell`.
+
+    RIM :math:`k` of :math:`K` has the state :math:`h_k` (and :math:`c_k`), of ``hidden_size / num_rims`` units.
+    The input is a set of elements; with a row of zeros, the null element, appended it is :math:`X`:
+
+    .. math::
+        \begin{array}{ll}
+        a_k = \mathrm{softmax}\big(h_k W^q_k (X W^e)^\top / \sqrt{d}\big)
+            & \text{attention over elements and null} \\
+        S = \text{the num\_active RIMs with the least attention on null}
+            & \text{ties: the lowest index} \\
+        \tilde h_k, c'_k = D_k(a_k X W^v, h_k, c_k)
+            & k \in S;\ D_k \text{ an LSTM or GRU cell of its own} \\
+        \tilde h_k, c'_k = h_k, c_k
+            & k \notin S \\
+        p_k = \mathrm{softmax}\big(\tilde h_k \tilde W^q_k (\tilde h_j \tilde W^e_j)_{j=1..K}^\top / \sqrt{e}\big)
+            & \text{what RIM } k \text{ listens to} \\
+        h'_k = \tilde h_k + \big(\textstyle\sum_j p_{kj} \tilde h_j \tilde W^v_j\big) \tilde W^o_k
+            & k \in S;\ \text{else } h'_k = \tilde h_k
+        \end{array}
+
+    With several heads each head has its own keys, queries and values; what they read is concatenated, and the attention
+    on null is averaged over them.
+
+    Args:
+        input_size: width of one input element.
+        hidden_size: width of the whole state, ``num_rims`` times the size of one RIM.
+        num_rims: how many RIMs there are.
+        num_active: how many of them are updated at each step.
+        cell: ``"lstm"`` or ``"gru"``. A GRU has no ``c``: it carries the one it is given, untouched.
+        input_heads: heads of the input attention.
+        input_key_size: key size of each of these heads.
+        input_value_size: what a RIM reads, all heads together. Default: 4 times the size of one RIM.
+        comm_heads: heads of the communication.
+        comm_key_size: key size of each of these heads.
+        comm_value_size: value size of each of these heads.
+        comm_top_k: if given, each head listens only to the ``comm_top_k`` RIMs with the largest logits.
+        input_dropout: dropout on the vector that a RIM reads.
+        comm_dropout: dropout on the vector that communication adds.
+        input_attention: ``False``: every RIM reads the mean of the elements' values, and all are active.
+        communication: ``False``: RIMs never hear of each other.
+        position_competition: at each element only the ``num_active`` RIMs with the highest attention to it keep that
+            attention (no renormalising); then the ``num_active`` RIMs with the most attention left are active.
+        own_elements: RIM k reads element k (or null) and no other, so there must be ``num_rims`` elements: the paper's
+            view with one encoder for each RIM.
+
+    Inputs: x, (h_0, c_0)
+        - **x** of shape `(B, input_size)`, or `(B, N, input_size)` for a set of N elements.
+        - **h_0**, **c_0** of shape `(B, hidden_size)`; zeros if not given. RIM k owns the slice
+          ``[k * rim_size, (k + 1) * rim_size)``.
+
+    Outputs: (h_1, c_1), shaped like h_0 and c_0.
+
+    Attributes:
+        input_key: shared, `(input_heads * input_key_size, input_size)`. Absent without input attention.
+        input_value: shared, `(input_value_size, input_size)`.
+        input_query: `(num_rims, input_heads * input_key_size, rim_size)`. Absent without input attention.
+        weight_ih, weight_hh, bias_ih, bias_hh: of nn.LSTMCell or nn.GRUCell (gates in their order: i, f, g, o or
+            r, z, n), stacked over RIMs: `(num_rims, gates * rim_size, ...)`.
+        comm_qkv: `(num_rims, comm_heads * (2 * comm_key_size + comm_value_size), rim_size)`; for each head its
+            query, key and value rows. Absent without communication.
+        comm_out: `(num_rims, rim_size, comm_heads * comm_value_size)`. Absent without communication.
+
+    Weights start uniform within :math:`\pm 1/\sqrt{\text{fan in}}`, as in nn.Linear; those of the dynamics within
+    :math:`\pm 1/\sqrt{\text{rim\_size}}`, as in nn.LSTM. No attention projection has a bias.
+
+    With g = 4 gates (LSTM) or 3 (GRU), H = rim_size, K = num_rims and the sizes above, the number of parameters is
+    ``input_size * (input_heads * input_key_size + input_value_size) + K * H * (input_heads * input_key_size
+    + g * (input_value_size + H + 2) + comm_heads * (2 * comm_key_size + 2 * comm_value_size))``.
+
+    Example::
+
+        >>> cell = RIMCell(10, 60, num_rims=6, num_active=4)
+        >>> h, c = cell(torch.randn(3, 10))
+        >>> h.shape
+        torch.Size([3, 60])
+    """
+
+    input_key: nn.Parameter
+    input_value: nn.Parameter
+    input_query: nn.Parameter
+    weight_ih: nn.Parameter
+    weight_hh: nn.Parameter
+    bias_ih: nn.Parameter
+    bias_hh: nn.Parameter
+    comm_qkv: nn.Parameter
+    comm_out: nn.Parameter
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_rims: int = 6,
+        num_active: int = 4,
+        *,
+        cell: str = "lstm",
+        input_heads: int = 1,
+        input_key_size: int = 64,
+        input_value_size: int | None = None,
+        comm_heads: int = 4,
+        comm_key_size: int = 32,
+        comm_value_size: int = 32,
+        comm_top_k: int | None = None,
+        input_dropout: float = 0.0,
+        comm_dropout: float = 0.0,
+        input_attention: bool = True,
+        communication: bool = True,
+        position_competition: bool = False,
+        own_elements: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, size in (
+            ("input_size", input_size), ("hidden_size", hidden_size), ("num_rims", num_rims),
+            ("input_heads", input_heads), ("input_key_size", input_key_size), ("comm_heads", comm_heads),
+            ("comm_key_size", comm_key_size), ("comm_value_size", comm_value_size),
+        ):  # fmt: skip
+            _require(size >= 1, f"{name} must be at least 1, got {size}")
+        _require(
+            hidden_size % num_rims == 0,
+            f"hidden_size must be a multiple of num_rims={num_rims}, got {hidden_size}; "
+            f"{max(1, hidden_size // num_rims) * num_rims} would do",
+        )
+        _require(
+            1 <= num_active <= num_rims,
+            f"num_active must be between 1 and num_rims={num_rims}, got {num_active}",
+        )
+        _require(cell in GATES, f'cell must be "lstm" or "gru", got {cell!r}')
+        rim_size = hidden_size // num_rims
+        if input_value_size is None:
+            input_value_size = 4 * rim_size
+        _require(
+            input_value_size >= 1 and input_value_size % input_heads == 0,
+            f"input_value_size must be a positive multiple of input_heads={input_heads}, got {input_value_size}",
+        )
+        _require(
+            comm_top_k is None or 1 <= comm_top_k <= num_rims,
+            f"comm_top_k must be None or between 1 and num_rims={num_rims}, got {comm_top_k}",
+        )
+        for name, rate in (("input_dropout", input_dropout), ("comm_dropout", comm_dropout)):
+            _require(0.0 <= rate < 1.0, f"{name} must be at least 0 and below 1, got {rate}")
+        _require(
+            input_attention or not position_competition,
+            "position_competition must be False without input_attention, got True: nobody competes",
+        )
+        _require(
+            input_attention or not own_elements,
+            "own_elements must be False without input_attention, got True: all RIMs read the same",
+        )
+
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_rims = num_rims
+        self.num_active = num_active if input_attention else num_rims
+        self.rim_size = rim_size
+        self.cell = cell
+        self.input_heads = input_heads
+        self.input_key_size = input_key_size
+        self.input_value_size = input_value_size
+        self.comm_heads = comm_heads
+        self.comm_key_size = comm_key_size
+        self.comm_value_size = comm_value_size
+        self.comm_top_k = comm_top_k
+        self.input_dropout = input_dropout
+        self.comm_dropout = comm_dropout
+        self.input_attention = input_attention
+        self.communication = communication
+        self.position_competition = position_competition
+        self.own_elements = own_elements
+        self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
+        self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
+
+        for name, shape in self.weight_shapes().items():
+            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What the layer's weights are called, and their shapes (see the class docstring)."""
+        K, H, gates = self.num_rims, self.rim_size, GATES[self.cell] * self.rim_size
+        keys, m, e, v = (
+            self.input_heads * self.input_key_size,
+            self.comm_heads,
+            self.comm_key_size,
+            self.comm_value_size,
+        )
+        shapes: dict[str, tuple[int, ...]] = {"input_value": (self.input_value_size, self.input_size)}
+        if self.input_attention:
+            shapes |= {"input_key": (keys, self.input_size), "input_query": (K, keys, H)}
+        shapes |= {"weight_ih": (K, gates, self.input_value_size), "weight_hh": (K, gates, H)}
+        shapes |= {"bias_ih": (K, gates), "bias_hh": (K, gates)}
+        if self.communication:
+            shapes |= {"comm_qkv": (K, m * (2 * e + v), H), "comm_out": (K, H, m * v)}
+        return shapes
+
+    def is_as_built(self) -> bool:
+        """Whether this is what the fast loops know: no subclass, no hooks, and so nothing that makes weights of other
+        weights (pruning has hooks, parametrizations are a subclass), and no weights of a tensor's subclass."""
+        return type(self) is RIMCell and not self.has_hooks() and type(self._parameters["weight_hh"]) in PLAIN
+
+    def has_hooks(self) -> bool:
+        forward, backward = self._forward_pre_hooks or self._forward_hooks, self._backward_pre_hooks
+        return bool(forward or backward or self._backward_hooks)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights (see the class docstring)."""
+        dynamics = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        for name, parameter in self.named_parameters():
+            fan_in = self.rim_size if name in dynamics else parameter.shape[-1]
+            nn.init.uniform_(parameter, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+
+    def extra_repr(self) -> str:
+        """Sizes, then the options that differ from their defaults."""
+        text = f"{self.input_size}, {self.hidden_size}, num_rims={self.num_rims}, num_active={self.num_active}"
+        for name, option in inspect.signature(type(self)).parameters.items():
+            default = 4 * self.rim_size if name == "input_value_size" else option.default
+            if option.kind is option.KEYWORD_ONLY and getattr(self, name, default) != default:
+                text += f", {name}={getattr(self, name)!r}"
+        return text
+
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, *, steps: list[RIMStep] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        self.check_input(x)
+        if state is None:
+            state = (x.new_zeros(x.shape[0], self.hidden_size),) * 2
+        check_state(state, (x.shape[0], self.hidden_size), self.input_value)
+        step = self.step(x, *state)
+        if steps is not None:
+            steps.append(step)
+        return step.h, step.c
+
+    def check_input(self, x: Any) -> None:
+        """An error if ``x`` is no input of a single step."""
+        check_input(x, self.input_value)
+        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
+            raise ValueError(
+                f"x must be (B, {self.input_size}) or (B, N, {self.input_size}): input_size is {self.input_size}, "
+                f"got shape {tuple(x.shape)}"
+            )
+
+    def step_with_hooks(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
+        """:meth:`step`, by way of a call of the cell if it has hooks."""
+        if not self.has_hooks():
+            return self.step(x, h, c)
+        steps: list[RIMStep] = []
+        h, c = self(x, (h, c), steps=steps)
+        return steps[-1]._replace(h=h, c=c)
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
+        """The equations of the class docstring. ``x`` is `(B, input_size)` or `(B, N, input_size)`."""
+        if x.dim() == 2:
+            x = x.unsqueeze(1)
+        h, c = (s.unflatten(-1, (self.num_rims, self.rim_size)) for s in (h, c))  # (B, K, H)
+        read, active, attention = self._read_input(x, h)
+        read = F.dropout(read, self.input_dropout, self.training)
+        h_new, c_new = self._dynamics(read, h, c)
+        told = torch.where(active.unsqueeze(-1), h_new, h)
+        c = torch.where(active.unsqueeze(-1), c_new, c)
+        if self.communication:
+            heard, weights = self._communicate(told)
+            heard = F.dropout(heard, self.comm_dropout, self.training)
+            h = torch.where(active.unsqueeze(-1), told + heard, told)
+            weights = weights * active.unsqueeze(-1)
+        else:
+            h, weights = told, told.new_zeros(*told.shape[:2], self.num_rims)
+        return RIMStep(h.flatten(1), c.flatten(1), active, attention, weights)
+
+    def _read_input(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Equations 1 to 3: what each RIM reads (B, K, V), who is active (B, K), and the attention (B, K, N + 1)."""
+        batch, elements, heads = x.shape[0], x.shape[1], self.input_heads
+        values = F.linear(x, self.input_value)  # (B, N, V)
+        if not self.input_attention:
+            read = values.mean(1, keepdim=True).expand(-1, self.num_rims, -1)
+            attention = F.pad(h.new_full((batch, self.num_rims, elements), 1 / elements), (0, 1))
+            return read, torch.ones_like(attention[..., 0], dtype=torch.bool), attention
+        keys = F.linear(x, self.input_key).unflatten(-1, (heads, -1))  # (B, N, heads, d)
+        queries = _per_rim(h, self.input_query).unflatten(-1, (heads, -1))  # (B, K, heads, d)
+        logits = torch.einsum("bkhd,bnhd->bhkn", queries, keys) / math.sqrt(self.input_key_size)
+        if self.own_elements:
+            logits = logits.masked_fill(self.foreign(elements, logits.device), -math.inf)
+        # The null element is a row of zeros: its key and value are zero, so its logit is zero and it adds no value.
+        weights = torch.softmax(F.pad(logits, (0, 1)), -1)  # (B, heads, K, N + 1)
+        attention = weights.mean(1)
+        null = attention[..., -1]
+        if self.position_competition:
+            kept = smallest(-attention[..., :-1], self.num_active, dim=1)  # (B, K, N)
+            kept = F.pad(kept, (0, 1), value=True)
+            weights = weights * kept.unsqueeze(1)
+            attention = attention * kept
+            null = -attention[..., :-1].sum(-1)
+        active = smallest(self.forced_first(null, dim=1), self.num_active, dim=1)
+        values = values.unflatten(-1, (heads, -1))
+        read = torch.einsum("bhkn,bnhv->bkhv", weights[..., :-1], values).flatten(2)
+        return read, active, attention
+
+    def forced_first(self, null: Tensor, dim: int) -> Tensor:
+        """The attention on null by which RIMs compete: nobody is before those who are forced to be active."""
+        return null if self.forced is None else null.index_fill(dim, self.forced, -math.inf)
+
+    def foreign(self, elements: int, device: torch.device) -> Tensor:
+        """With own elements, where a RIM must not look: (K, N)."""
+        if elements <= max(self.rims):
+            raise ValueError(f"own_elements needs an element for each RIM, got {elements} elements")
+        return torch.arange(elements, device=device) != torch.tensor(self.rims, device=device).unsqueeze(1)
+
+    def _dynamics(self, read: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """An LSTM or GRU cell of its own for each RIM."""
+        from_read = _per_rim(read, self.weight_ih) + self.bias_ih
+        from_state = _per_rim(h, self.weight_hh) + self.bias_hh
+        if self.cell == "gru":
+            r_read, z_read, n_read = from_read.chunk(3, -1)
+            r_state, z_state, n_state = from_state.chunk(3, -1)
+            r, z = torch.sigmoid(r_read + r_state), torch.sigmoid(z_read + z_state)
+            n = torch.tanh(n_read + r * n_state)
+            return (1 - z) * n + z * h, c
+        i, f, g, o = (from_read + from_state).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def _communicate(self, told: Tensor) -> tuple[Tensor, Tensor]:
+        """What each RIM would hear from all of them (B, K, H), and how much from whom (B, K, K)."""
+        qkv = _per_rim(told, self.comm_qkv).unflatten(-1, (self.comm_heads, -1))
+        q, k, v = qkv.split([self.comm_key_size, self.comm_key_size, self.comm_value_size], -1)  # (B, K, heads, .)
+        logits = torch.einsum("bkhe,bjhe->bhkj", q, k) / math.sqrt(self.comm_key_size)
+        if self.comm_top_k is not None:
+            logits = logits.masked_fill(~smallest(-logits, self.comm_top_k, dim=-1), -math.inf)
+        weights = torch.softmax(logits, -1)
+        heard = torch.einsum("bhkj,bjhv->bkhv", weights, v).flatten(2)
+        return _per_rim(heard, self.comm_out), weights.mean(1)
+
+
+def _per_rim(x: Tensor, weight: Tensor) -> Tensor:
+    """Each RIM's vector times its own matrix: (B, K, i), (K, o, i) -> (B, K, o).
+
+    Not an einsum: ONNX Runtime would turn all the weights around at every step.
+    """
+    return torch.matmul(x.transpose(0, 1), weight.transpose(1, 2)).transpose(0, 1)
+
+
+def smallest(x: Tensor, count: int, dim: int) -> Tensor:
+    """Boolean mask of the ``count`` smallest entries along ``dim``; of equal ones, those with the lowest index."""
+    if count == x.shape[dim]:
+        return torch.ones_like(x, dtype=torch.bool)
+    first = order(x, dim).narrow(dim, 0, count)
+    return torch.zeros_like(x, dtype=torch.bool).scatter(
+        dim, first, 1
+    )  # neither True nor in place: for torch.jit.trace, vmap
+
+
+def order(x: Tensor, dim: int) -> Tensor:
+    """Indices that sort ``x``, smallest first.
+
+    A stable sort, because topk leaves the choice among equal entries open, and at a first step (h = 0) all are equal.
+    """
+    return torch.sort(x.detach(), dim=dim, stable=True).indices
+
+
+def check_input(x: Any, like: Tensor) -> None:
+    """An error if ``x`` is no tensor that can be multiplied with ``like``, a weight."""
+    if isinstance(x, PackedSequence):
+        raise TypeError(
+            "x must be a tensor, got PackedSequence; torch.nn.utils.rnn.pad_packed_sequence makes one of it"
+        )
+    _check_kind("x", x, like)
+
+
+def check_state(state: Any, shape: tuple[int, ...], like: Tensor) -> None:
+    """An error if ``state`` is not a pair of tensors of this shape, with the type and on the device of ``like``."""
+    if not isinstance(state, Sequence) or len(state) != 2:
+        got = f"{len(state)} of them" if isinstance(state, Sequence) else type(state).__name__
+        raise TypeError(f"state must be a pair of tensors (h, c), got {got}")
+    h, c = state
+    for name, tensor in (("state: h", h), ("state: c", c)):
+        _check_kind(name, tensor, like)
+        _check_shape(name, tensor, shape)
+
+
+def check_starts(starts: Any, shape: tuple[int, ...], like: Tensor) -> None:
+    """An error if ``starts`` is not a tensor of this shape on the device of ``like``; of what type does not matter."""
+    _check_kind("episode_starts", starts, like, any_dtype=True)
+    _check_shape("episode_starts", starts, shape)
+
+
+def _check_kind(name: str, tensor: Any, like: Tensor, any_dtype: bool = False) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name} must be a dense tensor, got {tensor.layout}; `to_dense()` would do")
+    if tensor.device != like.device:
+        raise ValueError(f"{name} must be on {like.device}, as the weights are, got {tensor.device}")
+    if tensor.dtype is like.dtype or any_dtype:
+        return
+    if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):  # which casts by itself
+        raise ValueError(
+            f"{name} must be {like.dtype}, as the weights are, got {tensor.dtype}; `to({like.dtype})` would do"
+        )
+
+
+def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

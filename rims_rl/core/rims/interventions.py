@@ -1,0 +1,80 @@
+"""RIMs taken out of a layer, or made to be active: what :meth:`rims_rl.RIM.drop` and :meth:`rims_rl.RIM.force` do."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rims_rl.core.rims.cell import RIMCell, RIMStep
+from rims_rl.core.rims.trace import Record
+
+_SHARED = ("input_key", "input_value")  # weights that are not stacked over RIMs
+
+
+class Part:
+    """A layer with fewer RIMs than ``cell``, which shares its weights, and whose results are as wide as the cell's.
+
+    Both ways of running a layer take it as it is, and need not know that RIMs can be dropped.
+    """
+
+    def __init__(self, cell: RIMCell, dropped: Collection[int], forced: Collection[int]) -> None:
+        if made := cell.weight_shapes().keys() - cell._parameters.keys():
+            raise ValueError(
+                f"RIMs cannot be dropped or forced while {min(made)} is made of other weights, by pruning or by a "
+                "parametrization; make that permanent first, with prune.remove or remove_parametrizations"
+            )
+        kept = [k for k in range(cell.num_rims) if k not in dropped]
+        self._num_rims, self._rims = cell.num_rims, torch.tensor(kept, device=cell.input_value.device)
+        self.cell = copy.copy(cell)
+        weights: dict[str, Any] = dict(cell.named_parameters())
+        # slices, through which gradients reach the cell's own
+        self.cell._parameters = {n: w if n in _SHARED else w[self._rims] for n, w in weights.items()}
+        self.cell.num_rims, self.cell.hidden_size = len(kept), len(kept) * cell.rim_size
+        self.cell.num_active = min(cell.num_active, len(kept))
+        self.cell.rims = kept
+        if cell.comm_top_k is not None:
+            self.cell.comm_top_k = min(cell.comm_top_k, len(kept))
+        if forced:
+            self.cell.forced = torch.tensor([kept.index(k) for k in sorted(forced)], device=self._rims.device)
+
+    def scan(
+        self,
+        run: Callable[..., tuple[Tensor, Tensor, Tensor]],
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        starts: Tensor | None,
+        records: list[Record] | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``run``, the fast or the readable scan, over this part. The other arguments and results are those of it."""
+        inside: list[Record] | None = None if records is None else []
+        output, h, c = run(self.cell, x, self._narrow(h), self._narrow(c), starts, inside)
+        if records is not None and inside is not None:
+            records += [Record(*self._widen_inside(record)) for record in inside]
+        return self._widen_state(output), self._widen_state(h), self._widen_state(c)
+
+    def step_with_hooks(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
+        """The call of :meth:`RIMCell.step_with_hooks`."""
+        h, c, *inside = self.cell.step_with_hooks(x, self._narrow(h), self._narrow(c))
+        return RIMStep(self._widen_state(h), self._widen_state(c), *self._widen_inside(inside))
+
+    def _narrow(self, state: Tensor) -> Tensor:
+        return state.unflatten(-1, (self._num_rims, -1)).index_select(-2, self._rims).flatten(-2)  # type: ignore[no-any-return]
+
+    def _widen_state(self, state: Tensor) -> Tensor:
+        return self._widen(state.unflatten(-1, (len(self._rims), -1)), -2).flatten(-2)
+
+    def _widen_inside(self, inside: Any) -> tuple[Tensor, Tensor, Tensor]:
+        active, input_attention, communication = inside
+        communication = self._widen(self._widen(communication, -1), -2)
+        return self._widen(active, -1), self._widen(input_attention, -2), communication
+
+    def _widen(self, x: Tensor, dim: int) -> Tensor:
+        """Zeros where the RIMs are that were dropped."""
+        shape = list(x.shape)
+        shape[dim] = self._num_rims
+        return x.new_zeros(shape).index_copy(dim, self._rims, x)

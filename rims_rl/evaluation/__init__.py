@@ -1,0 +1,1 @@
+"""``rims-rl evaluate`` and ``report``: play policies, and say how well they do."""

@@ -1,0 +1,131 @@
+"""``rims-rl report``: what came out of a run, as one small JSON file and one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import replacing, write_json
+from rims_rl.common.statistics import summary
+from rims_rl.config.zoo import load_saved, paper_scores
+from rims_rl.envs.names import resolve
+from rims_rl.runs.provenance import provenance
+from rims_rl.runs.records import EvaluationResult, RunResult, read_record
+
+POINTS = 50  # of the curve
+
+
+def report(run: Path, baselines: list[Path], out: Path | None) -> None:
+    """Gather settings, curve, evaluations and speed of ``run``, and draw the curve.
+
+    ``baselines`` are files that ``rims-rl evaluate`` wrote, such as a random policy's: lines in the picture.
+    """
+    about = read_record(run / "run.json", RunResult, "is it the folder of a run?")
+    about.pop("command", None)  # it has paths of this machine, and all else that it says is below
+    env = resolve(about["env"])
+    curve = learning_curve(run)
+    if not curve:
+        raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
+    evaluations = _evaluations(run / "evaluations.npz")
+    again = "evaluate again"
+    others = [read_record(path, EvaluationResult, again) for path in baselines]
+    final = run / "evaluation.json"
+    played = read_record(final, EvaluationResult, again) if final.exists() else None
+    config = load_saved(run / env.name / "config.yml", about["algo"]).model_dump()
+    out = out or run / "report.json"
+    result = {
+        "what": f"One run: {about['algo']} with core {config['core']!r} on {env.name}, seed {about['seed']}, "
+        f"{about['steps']:,} steps. curve: mean raw score of the episodes that ended in each of {POINTS} stretches of "
+        "equal length, played while learning. evaluations and final: whole episodes of the policy as it was then, "
+        "means with 95 % bootstrap intervals. training_seconds: wall time of the run, whatever else the machine did.",
+        "run": about,
+        "config": config,
+        "curve": curve,
+        "evaluations": evaluations,
+        "final": _short(played),
+        "baselines": [_short(other) for other in others],
+        "paper": paper_scores().get(env.name),
+        "training_seconds": about["seconds"],
+        **provenance(),
+    }
+    write_json(out, result)
+    _draw(result, env.name, out.with_suffix(".png"))
+    console = Console(highlight=False)
+    for name, one in (("final policy", result["final"]), *((other["run"], other) for other in result["baselines"])):
+        if one is not None:
+            low, high = one["mean_95"]
+            console.print(f"{name}: mean {one['mean']:.1f} (95 % interval {low:.1f} to {high:.1f})")
+    console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
+
+
+def learning_curve(run: Path) -> list[dict[str, float]]:
+    """Mean score of the episodes that ended in each of ``POINTS`` stretches of training, and how many these were.
+
+    An episode counts at the sum of the lengths of all that have ended so far, as in Stable-Baselines3's plots.
+    """
+    path = run / "0.monitor.csv"
+    try:
+        rows = [line.split(",") for line in path.read_text().splitlines()[2:]]
+        scores, lengths = np.array([row[:2] for row in rows], float).reshape(-1, 2).T
+        if not (np.isfinite(scores).all() and (lengths > 0).all() and lengths.sum() < np.inf):
+            raise ValueError("numbers that are not of episodes")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(
+            f"{path} is damaged ({str(error).splitlines()[0]}); remove the lines that are not r,l,t"
+        ) from error
+    ends = np.cumsum(lengths)
+    edges = np.linspace(0, ends[-1] if len(ends) else 0, POINTS + 1)
+    stretch = np.minimum(np.searchsorted(edges, ends, side="left"), POINTS) - 1
+    return [
+        {"steps": float(edges[i + 1]), "mean": float(scores[stretch == i].mean()), "episodes": int(sum(stretch == i))}
+        for i in range(POINTS)
+        if (stretch == i).any()
+    ]
+
+
+def _evaluations(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        with path.open("rb") as file, np.load(file) as data:  # numpy itself would leave a damaged file open
+            pairs = zip(data["timesteps"].tolist(), data["results"].astype(float), strict=True)
+            return [{"steps": int(steps), **summary(scores), "episodes": len(scores)} for steps, scores in pairs]
+    except Exception as error:  # there is no end to how reading garbage can fail
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{path} is damaged ({reason}); remove it, and resuming the run writes it again") from error
+
+
+def _short(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    keys = ("run", "episodes", "deterministic", "seed", "mean", "mean_95", "median", "std")
+    return None if evaluation is None else {key: evaluation[key] for key in keys}
+
+
+def _draw(result: dict[str, Any], name: str, path: Path) -> None:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    curve, evaluations = result["curve"], result["evaluations"]
+    axes.plot([point["steps"] for point in curve], [point["mean"] for point in curve], label="while learning")
+    if evaluations:
+        means = np.array([evaluation["mean"] for evaluation in evaluations])
+        errors = np.abs(np.array([evaluation["mean_95"] for evaluation in evaluations]).T - means)
+        steps = [evaluation["steps"] for evaluation in evaluations]
+        axes.errorbar(steps, means, errors, fmt="o", capsize=3, label=f"{evaluations[0]['episodes']} episodes, 95 %")
+    for colour, baseline in zip(("tab:grey", "tab:olive", "tab:brown"), result["baselines"], strict=False):
+        axes.axhspan(*baseline["mean_95"], color=colour, alpha=0.3, lw=0)
+        axes.axhline(baseline["mean"], color=colour, ls="--", label=baseline["run"])
+    run, config = result["run"], result["config"]
+    axes.set(title=f"{name}, {run['algo']}, {config['core']}, one run, seed {run['seed']}", xlabel="agent steps")
+    axes.set_ylabel("score of a game")
+    axes.set_xlim(0)
+    axes.set_ylim(min(0, axes.get_ylim()[0]))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110, format="png")

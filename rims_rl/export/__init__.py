@@ -1,0 +1,1 @@
+"""``rims-rl export``: policies as files that run elsewhere."""

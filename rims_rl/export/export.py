@@ -1,0 +1,340 @@
+"""``rims-rl export``: a trained policy as one file, which gets its name only after it has played as the policy does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ale_py
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import create_empty_array
+from rich.console import Console
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from rims_rl import runtime
+from rims_rl.agents.policies.rims_policies import DIVERGED, MlpRimsPolicy
+from rims_rl.agents.saved.normalization import with_statistics
+from rims_rl.agents.saved.policy_files import load_policy, save_shared, space_to_json
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import temporary_name
+from rims_rl.core import RIM
+from rims_rl.envs.make import make_envs
+from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.evaluation.evaluate import result_path
+from rims_rl.export.card import check_card, write_card
+from rims_rl.export.policy_step import PolicyStep
+from rims_rl.runs.provenance import provenance
+from rims_rl.runs.records import EvaluationResult, read_record
+
+TOLERANCE = 1e-5
+State = tuple[np.ndarray, np.ndarray]
+Player = Callable[[Any, State, np.ndarray], dict[str, np.ndarray]]  # (observations, (h, c), episode starts) -> outputs
+
+
+def export(
+    run: Path, format: str, out: Path | None = None, card: bool = False, trust: bool = False, check_steps: int = 500
+) -> Path:
+    """Write the policy of ``run``, and return the file. It is played beside the policy for at least ``check_steps``."""
+    if format not in FORMATS:
+        raise UserError(f"--format must be one of {', '.join(FORMATS)}, got {format!r}")
+    policy, about = load_policy(run, trust=trust)
+    if policy.use_sde:
+        raise UserError(f"{run} explores with gSDE, whose noise is not part of a step; train with use_sde=False")
+    env = resolve_saved(about)
+    out = out or (run if run.is_dir() else run.parent) / f"{env.name}.{format}"
+    if out.suffix != f".{format}":
+        raise UserError(f"--out must end with .{format}, got {out}")
+    if card:
+        check_card(out.parent)
+    about |= {"score": _score(run, about.get("steps")), "action_meanings": _action_meanings(env)}
+    about |= {key: value for key, value in provenance().items() if key not in ("seconds", "machine", "loops")}
+
+    console = Console(highlight=False, soft_wrap=True)
+    temporary = temporary_name(out, out.suffix)  # the compiler wants the suffix at the end
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with console.status(f"writing the policy and playing {env.name} with it"):
+            checks = _write(policy, about, env, FORMATS[format], temporary, check_steps)
+        worst = max(checks, key=lambda check: np.nan_to_num(check.difference, nan=np.inf))
+        if not worst.difference <= TOLERANCE:  # NaN is refused, too
+            state = max(check.state for check in checks)
+            diverged = f" (its memory grew to {state:.0e}: it diverged in training)" if state > DIVERGED else ""
+            raise UserError(
+                f"the exported policy does not do what the policy does{diverged}: {worst.output!r} differs by "
+                f"{worst.difference:.1e}, and {TOLERANCE:.0e} is allowed; {out} was not written"
+            )
+        os.replace(temporary, out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+    steps, episodes = (sum(numbers) for numbers in list(zip(*checks, strict=True))[:2])
+    console.print(
+        f"played beside the policy for {steps:,} steps and {episodes} ends of episodes: same actions, "
+        f"largest difference {worst.difference:.1e}\nwritten to {out}"
+    )
+    if card:
+        console.print(f"written to {write_card(out, about)}")
+    return out
+
+
+class Check(NamedTuple):
+    """How a file and its policy compare."""
+
+    steps: int
+    episodes: int  # how many ended
+    difference: float  # the largest
+    output: str  # where it was
+    state: float  # the largest number in the policy's memory
+
+
+def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> Check:
+    """Play both side by side, with actions sampled from the policy.
+
+    Both get the policy's state: the rounding errors of two correct programs may grow from step to step, as differences
+    do in any recurrent network, and would hide what is compared. All environments are started twice, the second time
+    with states that are not zero any more, and played until an episode has ended, for ten times ``steps`` at most.
+    """
+    torch.manual_seed(0)
+    count, episodes, differences, state = 0, 0, {"": 0.0}, 0.0
+    zeros = torch.zeros(policy.num_layers, envs.num_envs, policy.lstm_hidden_state_shape[-1])
+    states = RNNStates((zeros, zeros), (zeros, zeros))
+    for begin in (0, steps // 2):
+        observations: Any = envs.reset()
+        starts = np.ones(envs.num_envs, dtype=bool)
+        while count < begin + steps // 2 or (begin and not episodes and count < 10 * steps):
+            # statistics are part of what was exported
+            original = envs.get_original_obs() if isinstance(envs, VecNormalize) else observations
+            outputs = player(original, _join(policy, states), starts)
+            expected, actions, states = _expected(policy, observations, states, starts)
+            assert expected.keys() == outputs.keys()
+            for name, difference in _differences(expected, outputs).items():
+                differences[name] = np.maximum(differences.get(name, 0.0), difference)
+            state = max(state, float(np.abs(expected["next_h"]).max()))
+            observations, _, starts, _ = envs.step(actions)
+            count += 1
+            episodes += int(starts.sum())
+    output = max(differences, key=lambda name: np.nan_to_num(differences[name], nan=np.inf))
+    return Check(count, episodes, float(differences[output]), output, state)
+
+
+def load_compiled(path: Path, trust: bool = False) -> Any:
+    """The compiled step in a ``.pt2`` file: call it like :class:`rims_rl.export.policy_step.PolicyStep`."""
+    if not trust:
+        raise UserError(f"{path} holds native code, which loading it runs; trust=True if you trust whoever made it")
+    try:
+        return torch._inductor.aoti_load_package(str(path))
+    except Exception as error:  # whatever is in the file
+        raise UserError(f"{path} cannot be loaded as a compiled policy: {error}") from error
+
+
+def _write(
+    policy: MlpRimsPolicy, about: dict[str, Any], env: Resolved, format: Format, path: Path, steps: int
+) -> list[Check]:
+    """Write the file, and compare it with the policy: four environments, then one."""
+    checks: list[Check] = []
+    for n_envs in (4, 1):
+        envs = make_envs(env, n_envs, 0, 1, clip_rewards=False)
+        try:
+            step = PolicyStep(policy, envs.observation_space, about.get("normalisation"))
+            if not checks:
+                format.write(step, about, envs.observation_space, path)
+            player = format.read(path, envs.observation_space)
+            checks.append(compare(policy, player, with_statistics(envs, about.get("normalisation")), steps))
+        finally:
+            envs.close()
+    return checks
+
+
+def _expected(
+    policy: MlpRimsPolicy, observations: Any, states: RNNStates, starts: np.ndarray
+) -> tuple[dict[str, Any], np.ndarray, RNNStates]:
+    """What the policy says, by its own methods; sampled actions; and its new states."""
+    obs, _ = policy.obs_to_tensor(observations)
+    episode_starts = torch.as_tensor(starts, dtype=torch.float32)
+    with torch.no_grad():
+        distribution, _ = policy.get_distribution(obs, states.pi, episode_starts)  # type: ignore[arg-type]
+        tracing = policy.core.trace() if isinstance(policy.core, RIM) else nullcontext()
+        with tracing as trace:
+            action, value, _, states = policy(obs, states, episode_starts, deterministic=True)
+    sampled, action = distribution.sample().numpy(), action.numpy()
+    result: dict[str, Any] = {"value": value.flatten()}
+    inner: Any = distribution.distribution
+    if isinstance(policy.action_space, spaces.Box):
+        low, high = policy.action_space.low, policy.action_space.high
+        sampled, action = np.clip(sampled, low, high), np.clip(action, low, high)
+        result |= {"action_mean": inner.mean, "action_log_std": inner.stddev.log()}
+    else:
+        result["logits"] = torch.cat([part.logits for part in inner], -1) if isinstance(inner, list) else inner.logits
+    result |= {"action": action} | dict(zip(("next_h", "next_c"), _join(policy, states), strict=True))
+    if trace is not None:
+        result["active"] = trace.active[-1]
+    return result, sampled, states
+
+
+def _differences(expected: dict[str, Any], outputs: dict[str, np.ndarray]) -> dict[str, float]:
+    """The largest for each output. Numbers are relative to the largest of their environment's state, if that is above
+    1, since the state is not bounded and rounding errors grow with it; actions and who is active must be the same."""
+    scale = np.maximum(1, np.abs(expected["next_h"]).max((0, 2)))[:, None]  # (B, 1)
+    result = {}
+    for name, got in outputs.items():
+        wanted = np.asarray(expected[name])
+        if got.dtype.kind in "biu":
+            result[name] = float((wanted != got).any())
+            continue
+        if name in ("next_h", "next_c"):
+            wanted, got = wanted.swapaxes(0, 1), got.swapaxes(0, 1)  # the batch first
+        wanted, got = wanted.reshape(len(scale), -1), got.reshape(len(scale), -1)
+        result[name] = float(np.max(np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))))
+    return result
+
+
+def _join(policy: MlpRimsPolicy, states: RNNStates) -> State:
+    """The states of actor and critic as an exported step has them."""
+    cores = [states.pi] if policy.lstm_critic is None else [states.pi, states.vf]
+    h, c = (torch.cat(parts).numpy() for parts in zip(*cores, strict=True))
+    return h, c
+
+
+def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
+    """What ``rims-rl evaluate`` found for this policy, and not for an earlier one of the same run."""
+    path = result_path(run)
+    if not path.exists():
+        return None
+    result = read_record(path, EvaluationResult, "evaluate again, or remove it")
+    if result["steps"] != steps:
+        return None
+    return {key: result[key] for key in ("mean", "mean_95", "median", "std", "episodes", "deterministic", "seed")}
+
+
+def _action_meanings(env: Resolved) -> list[str] | None:
+    """What the numbers of Discrete actions stand for, where the environment says so: Atari games and MiniGrid."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+    made: Any = gym.make(env.id).unwrapped
+    if hasattr(made, "get_action_meanings"):
+        return list(made.get_action_meanings())
+    return [action.name for action in made.actions] if hasattr(made, "actions") else None
+
+
+# Formats
+
+
+def _write_safetensors(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
+    save_shared(step.policy, path, about)
+
+
+def _read_safetensors(path: Path, space: spaces.Space[Any]) -> Player:
+    policy, about = load_policy(path)
+    return _player(PolicyStep(policy, space, about.get("normalisation")))
+
+
+def _write_onnx(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)  # torchvision is not here
+    with warnings.catch_warnings(action="ignore"):  # about torch's own code
+        traced, outputs = _trace(step, space)
+        program: Any = torch.onnx.export(
+            traced,
+            input_names=[*_input_names(space), "h", "c", "episode_start"],
+            output_names=outputs,
+            dynamo=True,
+            verbose=False,
+            custom_translation_table={torch.ops.aten.sort.stable: _stable_sort},
+        )
+    program.model.metadata_props[runtime.KEY] = json.dumps(_describe(step, about, space))
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # where in which file of this machine the exporter met it
+    program.save(path, external_data=False)
+
+
+def _read_onnx(path: Path, space: spaces.Space[Any]) -> Player:
+    agent = runtime.load(path)
+
+    def play(observations: Any, state: State, starts: np.ndarray) -> dict[str, np.ndarray]:
+        agent.state = state
+        result = agent.step(observations, starts)
+        return result | dict(zip(("next_h", "next_c"), agent.state, strict=True))
+
+    return play
+
+
+def _write_pt2(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
+    if not any(shutil.which(compiler) for compiler in (os.environ.get("CXX", "g++"), "clang++")):
+        raise UserError("--format pt2 needs a C++ compiler, and there is no g++; install one, or use --format onnx")
+    metadata = {runtime.KEY: json.dumps(_describe(step, about, space))}
+    with warnings.catch_warnings(action="ignore"):  # about torch's own code
+        traced, _ = _trace(step, space)
+        torch._inductor.aoti_compile_and_package(
+            traced, package_path=str(path), inductor_configs={"aot_inductor.metadata": metadata}
+        )
+
+
+def _read_pt2(path: Path, space: spaces.Space[Any]) -> Player:
+    return _player(load_compiled(path, trust=True))  # we have just made it
+
+
+class Format(NamedTuple):
+    write: Callable[[PolicyStep, dict[str, Any], spaces.Space[Any], Path], None]
+    read: Callable[[Path, spaces.Space[Any]], Player]
+
+
+FORMATS = {
+    "onnx": Format(_write_onnx, _read_onnx),
+    "safetensors": Format(_write_safetensors, _read_safetensors),
+    "pt2": Format(_write_pt2, _read_pt2),
+}
+
+
+def _describe(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
+    """``about``, for those who run the step: the environment's space, and the size of the state."""
+    sizes = {"layers": step.layers, "hidden_size": step.policy.lstm_hidden_state_shape[-1]}
+    return about | sizes | {"observation_space": space_to_json(space)}
+
+
+def _trace(step: PolicyStep, space: spaces.Space[Any]) -> tuple[torch.export.ExportedProgram, list[str]]:
+    """The step as a graph for any batch, and the names of its outputs."""
+    observation = _to_tensors(create_empty_array(space, 2))
+    state = torch.zeros(step.layers, 2, step.policy.lstm_hidden_state_shape[-1])
+    inputs = (observation, state, state.clone(), torch.zeros(2, dtype=torch.bool))
+    batch = torch.export.Dim("batch")
+    shapes = torch.utils._pytree.tree_map(lambda tensor: {1 if tensor.shape == state.shape else 0: batch}, inputs)
+    with torch.no_grad():
+        return torch.export.export(step, inputs, dynamic_shapes=shapes), list(step(*inputs))
+
+
+def _stable_sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+    """torch's stable sort in ONNX, where TopK puts the lowest index first among equal entries."""
+    from onnxscript import opset20
+
+    size: Any = opset20.Constant(value_ints=[int(x.shape[dim])])
+    return opset20.TopK(x, size, axis=dim, largest=descending, sorted=True)
+
+
+def _input_names(space: spaces.Space[Any]) -> list[str]:
+    return [f"observation.{key}" for key in space.spaces] if isinstance(space, spaces.Dict) else ["observation"]
+
+
+def _to_tensors(observations: Any) -> Any:
+    if isinstance(observations, dict):
+        return {key: torch.as_tensor(part) for key, part in observations.items()}
+    return torch.as_tensor(observations)
+
+
+def _player(step: Callable[..., dict[str, torch.Tensor]]) -> Player:
+    def play(observations: Any, state: State, starts: np.ndarray) -> dict[str, np.ndarray]:
+        with torch.no_grad():
+            result = step(_to_tensors(observations), *map(torch.as_tensor, state), torch.as_tensor(starts))
+        return {name: tensor.detach().numpy() for name, tensor in result.items()}
+
+    return play

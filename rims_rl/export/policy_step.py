@@ -1,0 +1,131 @@
+"""One step of a policy as a pure function of tensors: what every export holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
+from rims_rl.core import RIM
+
+
+class PolicyStep(nn.Module):
+    """From observations as the environment gives them, and the state, to actions and the new state.
+
+    Args:
+        policy: of this step.
+        observation_space: of the environment; images may have their channels last.
+        normalisation: statistics of observations, as :mod:`rims_rl.agents.saved.normalization` writes them.
+
+    Inputs: observation, h, c, episode_start
+        - **observation**: a batch of observations, or for a Dict space a dictionary of batches.
+        - **h**, **c** of shape `(layers, B, hidden_size)`: the state. A separate critic's layers follow the actor's.
+        - **episode_start** of shape `(B,)`, bool: where the state is set to zero before the step.
+
+    Outputs: a dictionary of batches
+        - **action**: the most likely action, inside the bounds of a Box.
+        - **logits**: of Discrete and MultiDiscrete actions log-probabilities. For a Box **action_mean** and
+          **action_log_std** instead.
+        - **value**: what the critic expects.
+        - **next_h**, **next_c**: the new state.
+        - **active** `(B, num_rims)`, bool: who was updated in the actor's last layer; only if the core has RIMs.
+    """
+
+    def __init__(
+        self,
+        policy: MlpRimsPolicy,
+        observation_space: spaces.Space[Any],
+        normalisation: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        self.layers: int = policy.num_layers * (1 if policy.lstm_critic is None else 2)
+        statistics = normalisation or {"observations": {}, "epsilon": 0.0, "clip": 0.0}
+        inner = _by_key(policy.observation_space)
+        self._prepare = nn.ModuleDict(
+            {
+                f"_{key}": _Prepare(space.shape != inner[key].shape, statistics, key)  # "keys" is no name for a module
+                for key, space in _by_key(observation_space).items()
+            }
+        )
+
+    def forward(self, observation: Any, h: Tensor, c: Tensor, episode_start: Tensor) -> dict[str, Tensor]:
+        policy, layers = self.policy, self.policy.num_layers
+        if isinstance(observation, dict):
+            observation = {key: self._prepare[f"_{key}"](part) for key, part in observation.items()}
+        else:
+            observation = self._prepare["_"](observation)
+        alive = ~episode_start.view(1, -1, 1)
+        h, c = torch.where(alive, h, 0), torch.where(alive, c, 0)
+
+        features = policy._features(observation, policy.pi_features_extractor)
+        latent, h_pi, c_pi, active = _run(policy.lstm_actor, features, h[:layers], c[:layers])
+        result = self._act(policy.action_net(policy.mlp_extractor.forward_actor(latent)))
+        if not policy.share_features_extractor:
+            features = policy._features(observation, policy.vf_features_extractor)
+        if policy.critic is not None:
+            latent = policy.critic(features.flatten(1))
+        elif policy.lstm_critic is not None:
+            latent, h_vf, c_vf, _ = _run(policy.lstm_critic, features, h[layers:], c[layers:])
+            h_pi, c_pi = torch.cat([h_pi, h_vf]), torch.cat([c_pi, c_vf])
+        result["value"] = policy.value_net(policy.mlp_extractor.forward_critic(latent)).flatten()
+        result |= {"next_h": h_pi, "next_c": c_pi}
+        if active is not None:
+            result["active"] = active
+        return result
+
+    def _act(self, output: Tensor) -> dict[str, Tensor]:
+        """The most likely action, and the distribution it is from."""
+        space = self.policy.action_space
+        if isinstance(space, spaces.Box):
+            low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+            log_std = self.policy.log_std.expand_as(output)
+            return {"action": output.clamp(low, high), "action_mean": output, "action_log_std": log_std}
+        if isinstance(space, spaces.MultiBinary):
+            return {"action": (output > 0).to(torch.int8), "logits": output}
+        if isinstance(space, spaces.MultiDiscrete):
+            parts = [part.log_softmax(-1) for part in output.split(space.nvec.tolist(), -1)]
+            return {"action": torch.stack([part.argmax(-1) for part in parts], -1), "logits": torch.cat(parts, -1)}
+        assert isinstance(space, spaces.Discrete)
+        logits = output.log_softmax(-1)
+        return {"action": logits.argmax(-1) + int(space.start), "logits": logits}
+
+
+class _Prepare(nn.Module):
+    """What vectorised environments do in Stable-Baselines3: normalise, then put channels first."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels_last: bool, statistics: dict[str, Any], key: str) -> None:
+        super().__init__()
+        self.channels_last, self.clip = channels_last, statistics["clip"]
+        part = statistics["observations"].get(key)
+        self.normalised = part is not None
+        if part is not None:  # in double precision, as VecNormalize has it
+            self.register_buffer("mean", torch.tensor(part["mean"], dtype=torch.float64))
+            var = torch.tensor(part["var"], dtype=torch.float64)
+            self.register_buffer("std", torch.sqrt(var + statistics["epsilon"]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.normalised:
+            x = ((x.double() - self.mean) / self.std).clamp(-self.clip, self.clip).float()
+        return x.permute(0, 3, 1, 2) if self.channels_last else x
+
+
+def _by_key(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
+    return dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+
+
+def _run(core: Any, features: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """One step of a core: its output, its new state, and who was active."""
+    if isinstance(core, RIM):
+        step = core.step(features, (h, c))
+        return step.h[-1], step.h, step.c, step.active
+    if not getattr(core, "takes_sets", False):
+        features = features.flatten(1)
+    output, (h, c) = core(features.unsqueeze(0), (h, c))
+    return output[0], h, c, None

@@ -1,0 +1,1 @@
+"""What is on disk: the folder of a run, and the JSON files that we write and read again."""

@@ -1,0 +1,123 @@
+"""The folder of a training run, laid out as rl_zoo3's users know it.
+
+::
+
+    <logdir>/<algo>/<Env>_<n>/
+        <Env>/config.yml args.yml       settings, plain YAML
+        command.txt  run.json           the command; versions, commit, machine, result
+        0.monitor.csv                   score, length and time of every finished episode
+        evaluations.npz                 periodic evaluations, as Stable-Baselines3's EvalCallback writes them
+        policy.safetensors policy.json  the policy of the last checkpoint
+        best/                           the policy with the best evaluation, likewise
+        policies/<steps>/               policies on the way, likewise, with --keep-policies-every
+        checkpoints/<steps>.pt          what --resume goes on from; the last two
+        <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
+        ppo_lstm/                       the finished and the best policy for rl_zoo3's enjoy, likewise
+        log.txt                         the traceback, if the environment failed
+        tensorboard/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml  # type: ignore[import-untyped]
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import replacing
+from rims_rl.runs.records import RunResult, read_record
+
+
+class Arguments(BaseModel):
+    """What ``args.yml`` holds: what a run was asked for, besides hyperparameters."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    env: str
+    backend: str | None = None
+    game_mode: int | None = None
+    difficulty: int | None = None
+    observation: str | None = None
+    distractors: str | None = None
+    algo: str = "ppo"
+    seed: Annotated[int, Field(ge=0, le=2**30)] = 0  # environment i adds i, and ALE takes 31 bits
+    device: str = "auto"
+    threads: int = 1
+    eval_freq: int = 250_000
+    eval_episodes: int = 10
+    checkpoint_freq: int = 100_000
+    exact_resume: bool = False
+    init_from: str | None = None
+    carry: str | None = None  # what to take over from there
+    columns: list[str] = []  # runs that are the frozen columns of a progressive network
+    keep_policies_every: int = 0
+
+
+def claim(logdir: Path, algo: str, name: str) -> Path:
+    """Make ``<logdir>/<algo>/<name>_<n>`` with the next free n. Two that claim together get two folders."""
+    parent = logdir / algo
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        numbers = [
+            int(match[1])
+            for path in parent.iterdir()
+            if (match := re.fullmatch(re.escape(name) + r"_(\d+)", path.name))
+        ]
+        number = max(numbers, default=0) + 1
+        while True:
+            folder = parent / f"{name}_{number}"
+            try:
+                folder.mkdir()  # fails if somebody else has just made it
+                return folder
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise UserError(f"--logdir {logdir} cannot be written: {error.strerror}") from error
+
+
+def write_settings(run: Path, name: str, arguments: Arguments, config: dict[str, Any]) -> None:
+    """``<Env>/args.yml`` and ``<Env>/config.yml``."""
+    for file, data in {"args.yml": arguments.model_dump(), "config.yml": config}.items():
+        with replacing(run / name / file) as temporary:
+            temporary.write_text(yaml.safe_dump(data, sort_keys=False))
+
+
+def read_arguments(run: Path) -> tuple[Arguments, Path]:
+    """What is in a run's ``args.yml``, and the path of the ``config.yml`` beside it."""
+    paths = list(run.glob("*/args.yml"))
+    if len(paths) != 1:
+        raise UserError(f"{run} is not the folder of a run; give one such as logs/ppo/DemonAttack_1")
+    try:
+        return Arguments.model_validate(yaml.safe_load(paths[0].read_text())), paths[0].with_name("config.yml")
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, ValidationError) as error:
+        reason = "; ".join(str(error).splitlines())
+        raise UserError(f"{paths[0]} cannot be used ({reason}), so that the run cannot be resumed") from error
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """What is in ``run.json``; nothing if a run was killed before it was written, or if it is damaged: a run that goes
+    on writes it again."""
+    try:
+        return read_record(run / "run.json", RunResult, "")
+    except UserError:
+        return {}
+
+
+@contextmanager
+def lock(run: Path) -> Iterator[None]:
+    """Only one process at a time writes into a run. The lock of a process that is killed opens by itself."""
+    try:
+        (run / "checkpoints").mkdir(exist_ok=True)
+        held = FileLock(run / "checkpoints" / ".lock").acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{run} is being trained by another process; wait for it, or stop it") from None
+    except OSError as error:
+        raise UserError(f"{run} cannot be written: {error.strerror}") from error
+    with held:
+        yield

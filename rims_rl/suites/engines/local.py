@@ -1,0 +1,63 @@
+"""The jobs of a suite as processes of this machine, a few at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from rims_rl.common.errors import UserError
+from rims_rl.suites.engines.engine import Running, run_jobs
+from rims_rl.suites.plan import Job, Plan
+
+# Not `python -m`: that would look for rims_rl in the current folder first.
+COMMAND = "import sys; sys.path = [path for path in sys.path if path]; from rims_rl.cli import main; main()"
+
+
+def run_suite(plan: Plan, results: Path, logdir: Path, jobs: int | None, threads: int) -> None:
+    """Run what is not finished, ``jobs`` side by side."""
+    check_room(jobs, threads)
+    start = partial(_Process, results=results, threads=threads)
+    run_jobs(plan, results, logdir, start, lambda: jobs or (os.cpu_count() or 1) // threads)
+
+
+def check_room(jobs: int | None, threads: int) -> None:
+    """A UserError if this machine has too few cores."""
+    cores = os.cpu_count() or 1
+    if (jobs or 1) * threads > cores:
+        raise UserError(
+            f"{jobs or 1} jobs of {threads} threads are more than the {cores} cores of this machine; "
+            f"give --jobs {max(1, cores // threads)}, or fewer --threads"
+        )
+
+
+def start_process(folder: Path, results: Path, threads: int) -> subprocess.Popen[bytes]:
+    """The job whose ``job.json`` is in ``folder``. It saves and stops when its standard input is closed, and so when
+    the process that called this ends, however that happens."""
+    arguments = ["suite", "job", str(folder), "--results", str(results), "--threads", str(threads)]
+    with (folder / "log.txt").open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            start_new_session=True,  # Ctrl-C goes to the suite alone, which tells its jobs
+        )
+
+
+class _Process(Running):
+    def __init__(self, job: Job, folder: Path, results: Path, threads: int) -> None:
+        super().__init__(job, folder)
+        self._process = start_process(folder, results, threads)
+
+    def exit_code(self) -> int | None:
+        code = self._process.poll()
+        if code is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        return code
+
+    def stop(self, at_once: bool) -> None:
+        self._process.kill() if at_once else self._process.terminate()

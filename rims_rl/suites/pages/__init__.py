@@ -1,0 +1,1 @@
+"""Pages of results, one module for each kind of suite."""

@@ -1,0 +1,214 @@
+"""The page of a suite of Atari games: scores beside the paper's, human-normalised, and RIMs against the LSTM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rims_rl.common.files import replacing
+from rims_rl.common.markdown import table
+from rims_rl.config.zoo import human_scores, paper_scores
+from rims_rl.suites.pages.estimates import estimate, interquartile_mean, probability_of_improvement
+from rims_rl.suites.pages.transfer_scores import POINTS, curve_heights
+from rims_rl.suites.plan import Job, Plan
+
+Done = Sequence[tuple[Job, dict[str, Any]]]
+Scores = dict[str, dict[str, dict[int, float]]]  # core -> game -> seed -> the mean score of its policy
+BASELINE = "lstm"
+IN_PAPER = {
+    True: "The paper does not say by what its figure divides; its own numbers (5 active RIMs) are put through the same "
+    "formula.",
+    False: "The paper's table has no numbers of RIMs without input attention.",
+}
+
+
+def atari_page(plan: Plan, done: Done, out: Path) -> str:
+    """One part for each algorithm."""
+    parts = []
+    for algo in plan.suite.algos:
+        if ours := [(job, result) for job, result in done if job.algo == algo]:
+            stem = out.stem if len(plan.suite.algos) == 1 else f"{out.stem}_{algo}"
+            parts.append(_part(plan, ours, algo, out.with_name(stem)))
+    return "\n\n".join(parts)
+
+
+def _part(plan: Plan, done: Done, algo: str, stem: Path) -> str:
+    scores: Scores = {core: {} for core in plan.suite.cores}
+    for job, result in done:
+        scores[job.core].setdefault(job.name_of_env, {})[job.seed] = result["evaluation"]["mean"]
+    scores = {core: games for core, games in scores.items() if games}
+    games = [
+        game for game in dict.fromkeys(job.name_of_env for job in plan.jobs) if any(game in s for s in scores.values())
+    ]
+    configs = {job.core: result["definition"]["config"] for job, result in done}
+    sections = [f"## Scores, {algo}\n\n{_how(plan, done[0][0].steps)}\n\n{_score_table(scores, games)}"]
+    sections.append(f"## Human-normalised scores, {algo}\n\n{_normalised(scores, games)}")
+    for core, config in configs.items():
+        if config["core"] == "rims" and (changes := _relative_improvements(scores, core)):
+            in_paper = config["core_kwargs"].get("input_attention", True)
+            picture = stem.with_name(f"{stem.name}_{core}_over_{BASELINE}.png")
+            with replacing(picture) as temporary:
+                _draw_bars(changes, core, in_paper).savefig(temporary, dpi=110, format="png")
+            better = sum(change > 0 for change in changes.values())
+            sections.append(
+                f"## {core} over {BASELINE}, {algo}\n\n![{core} over {BASELINE}]({picture.name})\n\nPer game, the "
+                f"difference of the mean scores divided by what the better of {BASELINE} and human scores above random "
+                f"play. {core} has the higher mean score in {better} of {len(changes)} games. {IN_PAPER[in_paper]}"
+            )
+    picture = stem.with_name(f"{stem.name}_curves.png")
+    with replacing(picture) as temporary:
+        _draw_curves(plan, done, games).savefig(temporary, dpi=90, format="png")
+    sections.append(
+        f"## Learning curves, {algo}\n\n![Learning curves]({picture.name})\n\nScores of games played while learning, "
+        "means over seeds."
+    )
+    return "\n\n".join(sections)
+
+
+def _how(plan: Plan, steps: int) -> str:
+    return (
+        f"Mean score over {plan.suite.evaluation.episodes} whole games of the last policy, after {steps:,} "
+        "steps (4 frames each); mean over the seeds that are in, and in brackets the lowest and the highest seed. "
+        "The last columns are the paper's (40,000,000 steps, 5 active RIMs, 3 trials)."
+    )
+
+
+def _score_table(scores: Scores, games: list[str]) -> str:
+    paper = paper_scores()
+    rows = []
+    for game in games:
+        ours = [_spread(list(of_core.get(game, {}).values())) for of_core in scores.values()]
+        theirs = [f"{paper[game][key]:,.0f}" if game in paper else "" for key in ("rims", "lstm")]
+        rows.append([game, *ours, *theirs])
+    return table(["game", *scores, "paper: RIMs", "paper: LSTM"], rows)
+
+
+def _spread(values: list[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:,.1f}" if values else ""
+    return f"{np.mean(values):,.1f} ({min(values):,.1f} to {max(values):,.1f})"
+
+
+def _normalised(scores: Scores, games: list[str]) -> str:
+    human = human_scores()
+    known = [game for game in games if game in human]
+    if not known:
+        return "There are no scores of a human tester for these games."
+    normal = {
+        core: {
+            game: {seed: _normalise(score, human[game]) for seed, score in of_core.get(game, {}).items()}
+            for game in known
+        }
+        for core, of_core in scores.items()
+    }
+    means = [[game, *(f"{_mean(x[game]):.2f}" if x[game] else "" for x in normal.values())] for game in known]
+    text = "0 is random play, 1 a human tester. Means over the seeds that are in:\n\n" + table(["game", *normal], means)
+    whole, seeds = _in_all(normal, known)
+    if not whole:
+        return f"{text}\n\nNo game is there yet with the same seed for all cores, so that there is no mean over games."
+    matrices = {
+        core: np.array([[of_core[game][seed] for game in whole] for seed in seeds]) for core, of_core in normal.items()
+    }
+    rows = [[core, estimate(interquartile_mean, matrix)] for core, matrix in matrices.items()]
+    text += (
+        f"\n\nInterquartile mean over what is there for all cores, {len(whole)} of {len(known)} games (seeds: "
+        f"{', '.join(map(str, seeds))}), with 95 % bootstrap intervals stratified by game where seeds are several:\n\n"
+        + table(["core", "interquartile mean"], rows)
+    )
+    if BASELINE in matrices:
+        rows = [
+            [core, estimate(probability_of_improvement, matrix, matrices[BASELINE])]
+            for core, matrix in matrices.items()
+            if core != BASELINE
+        ]
+        text += (
+            f"\n\nProbability that a run scores higher than one of `{BASELINE}`, averaged over these games, with 95 % "
+            "bootstrap intervals:\n\n" + table(["core", f"over {BASELINE}"], rows)
+        )
+    return text
+
+
+def _in_all(scores: Scores, games: list[str]) -> tuple[list[str], list[int]]:
+    """Games and seeds that every core has: anything else would compare different games. Of all such choices, the one
+    with most runs."""
+    common = {game: set.intersection(*(set(of_core[game]) for of_core in scores.values())) for game in games}
+    seeds = max(common.values(), key=lambda seeds: len(seeds) * sum(seeds <= other for other in common.values()))
+    return [game for game in games if seeds and seeds <= common[game]], sorted(seeds)
+
+
+def _mean(seeds: dict[int, float]) -> float:
+    return float(np.mean(list(seeds.values())))
+
+
+def _normalise(score: float, reference: dict[str, float]) -> float:
+    return (score - reference["random"]) / (reference["human"] - reference["random"])
+
+
+def _relative_improvements(scores: Scores, core: str) -> dict[str, float]:
+    human, baseline = human_scores(), scores.get(BASELINE, {})
+    return {
+        game: _relative(_mean(seeds), _mean(baseline[game]), human[game])
+        for game, seeds in scores[core].items()
+        if game in baseline and game in human
+    }
+
+
+def _relative(score: float, baseline: float, reference: dict[str, float]) -> float:
+    """A game in which nobody is better than random play has no scale of its own: the human's is positive."""
+    return (score - baseline) / (max(baseline, reference["human"]) - reference["random"])
+
+
+def _draw_bars(changes: dict[str, float], core: str, in_paper: bool) -> Figure:
+    """Games in order of the improvement, ours and the paper's, if it is the same core."""
+    paper, human = paper_scores(), human_scores()
+    games = sorted(changes, key=lambda game: changes[game])
+    theirs = [
+        _relative(paper[game]["rims"], paper[game]["lstm"], human[game]) if game in paper else math.nan
+        for game in games
+    ]
+    figure = Figure(figsize=(8, 1.2 + 0.26 * len(games)), layout="constrained")
+    axes = figure.subplots()
+    rows = np.arange(len(games))
+    axes.barh(rows + 0.2, [100 * changes[game] for game in games], 0.4, label=f"{core}, here")
+    if in_paper:
+        axes.barh(rows - 0.2, [100 * value for value in theirs], 0.4, color="lightgrey", label="the paper's numbers")
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_yticks(rows, games, fontsize=7)
+    axes.axvline(0, color="black", lw=0.8)
+    axes.set_xlabel(f"improvement over {BASELINE} in % (linear up to 10, logarithmic beyond)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def _draw_curves(plan: Plan, done: Done, games: list[str]) -> Figure:
+    columns = min(6, len(games))
+    rows = math.ceil(len(games) / columns)
+    figure = Figure(figsize=(2.6 * columns, 2.1 * rows + 0.5), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    grid = (np.arange(POINTS) + 0.5) * done[0][0].steps / POINTS
+    for game, axes in zip(games, panels, strict=False):
+        for i, core in enumerate(plan.suite.cores):
+            curves = [result["curve"] for job, result in done if (job.name_of_env, job.core) == (game, core)]
+            lines = [curve_heights(curve) for curve in curves if curve]
+            if lines:
+                axes.plot(grid, np.mean(lines, 0), color=f"C{i}", lw=1, label=core)
+        axes.set_title(game, fontsize=8)
+        axes.tick_params(labelsize=6)
+        axes.grid(alpha=0.3)
+    for axes in panels[len(games) :]:
+        axes.set_axis_off()
+    named = {core: f"C{i}" for i, core in enumerate(plan.suite.cores)}
+    figure.legend(*_legend(named), loc="outside lower center", ncols=len(named), fontsize=8)
+    return figure
+
+
+def _legend(colours: dict[str, str]) -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], color=colour) for colour in colours.values()], list(colours)

@@ -1,0 +1,47 @@
+"""Numbers over seeds with their intervals, which the pages of suites share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from rliable.library import get_interval_estimates  # type: ignore[import-untyped]
+from scipy.stats import trim_mean  # type: ignore[import-untyped]
+
+from rims_rl.evaluation import compare
+from rims_rl.evaluation.compare import RESAMPLES, fixed_seed
+
+
+class Estimate(NamedTuple):
+    value: float
+    low: float | None = None  # there is none for a single seed
+    high: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" if self.low is None else f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    @property
+    def leaves_out_a_half(self) -> bool:
+        return self.low is not None and self.high is not None and not self.low <= 0.5 <= self.high
+
+
+def estimate(function: Callable[..., np.ndarray], *scores: np.ndarray) -> Estimate:
+    """What ``function`` makes of ``scores``, each (seeds, tasks), with rliable's 95 % stratified bootstrap interval."""
+    value = function(*scores)[0]
+    if min(len(each) for each in scores) < 2:
+        return Estimate(value)
+    data = scores[0] if len(scores) == 1 else list(scores)
+    with fixed_seed():
+        low, high = get_interval_estimates({"": data}, function, reps=RESAMPLES)[1][""][:, 0]
+    return Estimate(value, low, high)
+
+
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+    """Of all seeds of all tasks together."""
+    return np.array([trim_mean(scores, 0.25, axis=None)])
+
+
+def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How often a seed of the first beats one of the second, averaged over tasks."""
+    return np.array([compare.probability_of_improvement(scores, others).mean()])

@@ -1,0 +1,75 @@
+"""``rims-rl suite report``: a page with pictures, from the result files of a suite and from nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import replacing
+from rims_rl.common.markdown import table
+from rims_rl.suites.pages.atari_page import atari_page
+from rims_rl.suites.pages.transfer_page import transfer_page
+from rims_rl.suites.pages.variants_page import variants_page
+from rims_rl.suites.plan import Job, Plan
+from rims_rl.suites.storage import read_results
+
+PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_page}
+
+
+def report_suite(plan: Plan, results: Path, out: Path | None) -> None:
+    """Write ``out``, by default ``<results>.md``, and PNGs whose names begin like it."""
+    done = read_results(plan, results)
+    if not done:
+        raise UserError(f"{results} has no result of {plan.name}; run it first: rims-rl suite run {plan.argument}")
+    out = out or results.parent / f"{results.name}.md"
+    sections = [_heading(plan, done), PAGES[plan.suite.report](plan, done, out), _provenance(done)]
+    with replacing(out) as temporary:
+        temporary.write_text("\n\n".join(sections) + "\n")
+    Console(highlight=False).print(f"{len(done)} of {len(plan.jobs)} jobs: written to {out}", soft_wrap=True)
+
+
+Done = Sequence[tuple[Job, dict[str, Any]]]
+
+
+def _heading(plan: Plan, done: Done) -> str:
+    suite, total = plan.suite, len(plan.jobs)
+    heading = (
+        f"# {suite.title}\n\nThis page is written by `rims-rl suite report {plan.argument}` from the result files of "
+        f"the suite, of which each is one training run of {plan.steps} steps and its evaluation."
+    )
+    if len(done) == total:
+        return f"{heading} All {total} jobs are in: {_count(suite.seeds, 'seed')} of each setting."
+    planned, there = Counter(job.group[1:] for job in plan.jobs), Counter(job.group[1:] for job, _ in done)
+    rows = [[*group, f"{there[group]} of {count}"] for group, count in planned.items()]
+    return (
+        f"{heading}\n\n**This page is partial: {len(done)} of {total} jobs are in.** "
+        f"`rims-rl suite run {plan.argument}` goes on with the others.\n\n"
+        + table(["algorithm", "core", "jobs in"], rows)
+    )
+
+
+def _provenance(done: Done) -> str:
+    hours = sum(result["seconds"]["training"] + result["seconds"]["evaluation"] for _, result in done) / 3600
+    resumed = sum(bool(result["resumed_from"]) for _, result in done)
+    rows = [
+        ["hours of all jobs together", f"{hours:.1f}"],
+        ["jobs that were interrupted and resumed", str(resumed)],
+        ["rims-rl", _all(f"{result['rims_rl']} ({result['commit']})" for _, result in done)],
+        ["torch, numpy", _all(f"{result['torch']}, {result['numpy']}" for _, result in done)],
+        ["machine", _all(f"{r['machine']['cpu']}, {r['machine']['cores']} cores" for _, r in done)],
+        ["evaluated", f"{min(r['date'] for _, r in done)[:10]} to {max(r['date'] for _, r in done)[:10]}"],
+    ]
+    return "## Where it was run\n\n" + table(["", ""], rows)
+
+
+def _all(values: Iterable[str]) -> str:
+    return "; ".join(sorted(set(values)))
+
+
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"{len(things)} {name}{'s' if len(things) != 1 else ''}"

@@ -1,0 +1,339 @@
+"""A suite is a YAML file; its plan is one job for each environment, algorithm, core and seed.
+
+A suite about transfer trains on sources first, and on each of its environments, the targets, from scratch and with what
+each source has learned.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from importlib import resources
+from itertools import chain, product
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from rims_rl.common.errors import UserError
+from rims_rl.config import zoo
+from rims_rl.config.fields import Count
+from rims_rl.config.layers import read_mapping, wanted
+from rims_rl.config.training_config import ALGORITHMS
+from rims_rl.core.registry import core_factory
+from rims_rl.envs.names import OPTIONS, Resolved, resolve
+from rims_rl.envs.variants import choose_variants
+from rims_rl.training.carry import parse_carry
+
+EVALUATION_SEED = 10_000  # the same episodes for every policy, and not those that a small training seed began with
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.-]+", text):
+        raise ValueError("letters, digits, dots and -")
+    return text
+
+
+Word = Annotated[str, AfterValidator(_word)]  # part of a file's name
+Values = dict[str, Any]  # hyperparameters, as in zoo_configs
+PROGRESSIVE = "progressive"  # not a core: LSTMs in columns, see rims_rl.agents.policies.progressive
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Evaluation(_Model):
+    """How each policy is played after training."""
+
+    episodes: Count
+    variants: Annotated[list[str], Field(min_length=1)] | None = None  # none: the environment it was trained on
+
+
+class Curve(_Model):
+    """How policies that are kept on the way are played, to see how success grows."""
+
+    points: Count  # at equal distances, besides the beginning
+    episodes: Count
+    variants: Annotated[list[str], Field(min_length=1)]
+
+
+class Transfer(_Model):
+    """What is learned first, and what of it is carried over."""
+
+    sources: Annotated[list[str], Field(min_length=1)]
+    carry: str = "encoder=finetune,core=finetune"  # not to progressive networks, which read all that the columns do
+
+
+class Suite(_Model):
+    """What the YAML file holds. Hyperparameters are layers over those of zoo_configs: ``overrides``, then those of the
+    algorithm, then those of the core; a core's may hold more, by the name of an algorithm. Only an algorithm may have
+    ``n_timesteps`` instead of ``steps``: cores are compared at equal steps."""
+
+    title: str
+    envs: Annotated[list[str], Field(min_length=1)]
+    env_options: Values = {}
+    algos: Annotated[dict[str, Values], Field(min_length=1)]
+    cores: Annotated[dict[Word, Values], Field(min_length=1)]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**30)]], Field(min_length=1)]
+    steps: Count
+    overrides: Values = {}
+    checkpoint_freq: Count = 100_000
+    exact_resume: bool = False
+    evaluation: Evaluation
+    curve: Curve | None = None
+    transfer: Transfer | None = None
+    report: Literal["variants", "atari", "transfer"]
+
+
+class Job(NamedTuple):
+    """One run of training and its evaluation."""
+
+    env: str  # as the suite names it
+    name_of_env: str
+    algo: str
+    core: str  # the suite's name for it
+    seed: int
+    checkpoint_freq: int
+    definition: dict[str, Any]  # all that changes the outcome, as plain data
+    source: str | None = None  # where it starts from, if not from scratch: names of environments with + between them
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """Of its folder and of its result."""
+        start = f"-from-{self.source}" if self.source else ""
+        return f"{self.name_of_env}{start}_{self.algo}_{self.core}_{self.seed}_{self.hash}"
+
+    @property
+    def steps(self) -> int:
+        return int(self.definition["config"]["n_timesteps"])
+
+    @property
+    def sources(self) -> list[str]:
+        """Hashes of the jobs that have to be finished before."""
+        return list(self.definition["init"]["sources"]) if self.source else []
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What the seeds of one setting have in common."""
+        return self.name_of_env, self.algo, self.core
+
+
+class Cell(NamedTuple):
+    """One seed of one comparison: training on a target with what was learned elsewhere, and from scratch."""
+
+    core: str
+    algo: str
+    source: str
+    target: str
+    seed: int
+    before: list[Job]
+    scratch: Job
+    transfer: Job
+
+
+class Plan(NamedTuple):
+    name: str
+    suite: Suite
+    jobs: list[Job]
+    argument: str  # what ``rims-rl suite`` is given to find it
+
+    @property
+    def steps(self) -> str:
+        """Of one job, in words."""
+        steps = {job.algo: f"{job.steps:,}" for job in self.jobs}
+        if len(set(steps.values())) == 1:
+            return next(iter(steps.values()))
+        return " or ".join(f"{each} ({algo})" for algo, each in steps.items())
+
+
+def shipped() -> list[str]:
+    """The names of the suites that come with rims-rl."""
+    folder = resources.files("rims_rl.zoo_configs") / "suites"
+    return sorted(path.name.removesuffix(".yml") for path in folder.iterdir() if path.name.endswith(".yml"))
+
+
+def read_plan(suite: str) -> Plan:
+    """The plan of a YAML file, or of a suite of ours by its name; a UserError names the file and the key."""
+    file = Path(suite)
+    if file.suffix not in (".yml", ".yaml"):
+        if suite not in (names := shipped()):
+            close = difflib.get_close_matches(suite, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"give a .yml file, or one of {', '.join(names)}"
+            raise UserError(f"there is no suite called {suite!r}; {hint}")
+        file = Path(str(resources.files("rims_rl.zoo_configs") / "suites" / f"{suite}.yml"))
+    return make_plan(file.stem, read_mapping(file), file.name, suite)
+
+
+def make_plan(name: str, data: dict[str, Any], where: str, argument: str) -> Plan:
+    """The plan of what a YAML file holds; ``where`` begins the messages, and ``argument`` finds the file again."""
+    try:
+        suite = Suite.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{where}: {_explain(error)}") from error
+    return Plan(name, suite, _jobs(suite, where), argument)
+
+
+def print_shipped() -> None:
+    """A table of the suites that come with rims-rl."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("suite", "what", "jobs", "steps of each", title="zoo_configs/suites")
+    for name in shipped():
+        plan = read_plan(name)
+        table.add_row(name, plan.suite.title, str(len(plan.jobs)), plan.steps)
+    Console().print(table)
+
+
+def transfer_cells(suite: Suite, file: str) -> list[Cell]:
+    """The comparisons of a suite about transfer. A progressive network has a column for every source; its columns, and
+    what it is compared with, are networks of one column: those of the core ``lstm``, if the suite has it too."""
+    assert suite.transfer is not None
+    carry, cells = suite.transfer.carry, []
+    alone = {"random": suite.evaluation.episodes}  # of random play in the same environment
+    for seed, algo, core in product(suite.seeds, suite.algos, suite.cores):
+        progressive = _core_of(suite, core) == PROGRESSIVE
+        before = {source: _job(suite, file, source, algo, core, seed, alone) for source in suite.transfer.sources}
+        groups = [list(before)] if progressive else [[source] for source in before]
+        for target, group in product(suite.envs, groups):
+            jobs = [before[source] for source in group]
+            name = "+".join(job.name_of_env for job in jobs)
+            init = {"sources": [job.hash for job in jobs], "carry": "columns" if progressive else carry}
+            columns = len(group) if progressive else 0
+            scratch = _job(suite, file, target, algo, core, seed, alone)
+            transfer = _job(suite, file, target, algo, core, seed, {"init": init}, columns)._replace(source=name)
+            cells.append(Cell(core, algo, name, scratch.name_of_env, seed, jobs, scratch, transfer))
+    return cells
+
+
+def _jobs(suite: Suite, file: str) -> list[Job]:
+    try:
+        for env in [*suite.envs, *(suite.transfer.sources if suite.transfer else ())]:
+            _check_variants(suite, resolve(env, **_checked_options(suite.env_options)))
+        if (suite.transfer is None) == (suite.report == "transfer"):
+            raise UserError(f"report: {suite.report} does not fit; a suite has report: transfer if it has transfer:")
+        if suite.transfer is not None:
+            parse_carry(suite.transfer.carry)
+        elif PROGRESSIVE in (_core_of(suite, core) for core in suite.cores):
+            raise UserError("cores: a progressive network needs sources; give them as transfer: {sources: [...]}")
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    if suite.transfer is not None:
+        cells = transfer_cells(suite, file)
+        _check_distinct([cell.transfer for cell in cells], file)
+        # whole seeds, and in each of them what others need comes first
+        jobs = [
+            job
+            for seed in suite.seeds
+            for kind in ([c.before for c in cells], [[c.scratch] for c in cells], [[c.transfer] for c in cells])
+            for job in chain(*kind)
+            if job.seed == seed
+        ]
+        first: dict[str, Job] = {}
+        for job in jobs:
+            first.setdefault(job.hash, job)
+        return list(first.values())
+    grid = product(suite.seeds, suite.envs, suite.algos, suite.cores)
+    jobs = [_job(suite, file, env, algo, core, seed) for seed, env, algo, core in grid]
+    _check_distinct(jobs, file)
+    return jobs
+
+
+def _check_distinct(jobs: list[Job], file: str) -> None:
+    first: dict[str, Job] = {}
+    for job in jobs:
+        if (other := first.setdefault(job.hash, job)) is not job:
+            raise UserError(f"{file}: {other.name} and {job.name} are the same job; change one, or leave it out")
+
+
+def _core_of(suite: Suite, name: str) -> str:
+    return str(suite.cores[name].get("core", name))
+
+
+def _job(
+    suite: Suite, file: str, env: str, algo: str, core: str, seed: int, more: Values | None = None, columns: int = 0
+) -> Job:
+    """``more`` goes into the definition; with ``columns``, it is a progressive network."""
+    resolved = resolve(env, **suite.env_options)
+    of_core = {key: value for key, value in suite.cores[core].items() if key not in ALGORITHMS}
+    kind = _core_of(suite, core)
+    layers = [
+        (f"{file}: overrides", suite.overrides),
+        (f"{file}: algos.{algo}", suite.algos[algo]),
+        (f"{file}: cores.{core}", of_core | {"core": "lstm" if kind == PROGRESSIVE else kind}),
+        (f"{file}: cores.{core}.{algo}", suite.cores[core].get(algo, {})),
+        (f"{file}: transfer", {"policy_kwargs.columns": columns} if columns else {}),
+    ]
+    for where, values in layers:
+        if not isinstance(values, dict):
+            raise UserError(f"{where} must be a mapping of hyperparameters, got {values!r}")
+        if "n_timesteps" in values and values is not suite.algos[algo]:
+            raise UserError(f"{where}: n_timesteps is for algos only; write steps at the top of the file")
+    config = zoo.load(env, algo, layers=[(f"{file}: steps", {"n_timesteps": suite.steps}), *layers]).config
+    if "." not in config.core:  # a path would import code, which only jobs need
+        try:
+            core_factory(config.core)
+        except ValueError as error:
+            raise UserError(f"{file}: cores.{core}: {error}") from error
+    variants = suite.evaluation.variants
+    definition = {
+        "env": resolved.id,
+        # an option that is not used must not count: the next version may have more of them
+        "env_options": {key: value for key, value in resolved.options.items() if value is not None},
+        "algo": algo,
+        "seed": seed,
+        "config": config.model_dump(),
+        "games_start_again_every": suite.checkpoint_freq if suite.exact_resume else None,
+        "evaluation": {
+            "episodes": suite.evaluation.episodes,
+            "variants": None if variants is None else list(choose_variants(resolved, variants)),
+            "seed": EVALUATION_SEED,
+        },
+        "curve": suite.curve and suite.curve.model_dump(),
+        **(more or {}),
+    }
+    return Job(env, resolved.name, algo, core, seed, suite.checkpoint_freq, definition)
+
+
+def _checked_options(options: Values) -> Values:
+    for key in options:
+        if key not in OPTIONS:
+            close = difflib.get_close_matches(key, OPTIONS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(OPTIONS)}"
+            raise UserError(f"env_options: there is no option {key!r}; {hint}")
+    return options
+
+
+def _check_variants(suite: Suite, env: Resolved) -> None:
+    played = suite.evaluation.variants
+    if (played is None) == (suite.report == "variants"):
+        remedy = "name evaluation.variants" if played is None else "leave evaluation.variants out"
+        raise UserError(f"report: {suite.report} does not fit the evaluation; {remedy}, or choose another report")
+    names = [] if played is None else list(choose_variants(env, played))
+    if suite.curve and (missing := [name for name in suite.curve.variants if name not in names]):
+        raise UserError(f"curve.variants: {missing[0]} must be one of evaluation.variants too")
+
+
+def _explain(error: ValidationError) -> str:
+    """A sentence about one mistake: a key that does not exist, which may be the one that is missing, or the first."""
+    detail = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
+    *parents, key = [str(part) for part in detail["loc"] if part != "[key]"]
+    place = ".".join([*parents, key])
+    if detail["type"] == "missing":
+        return f"the key {place} is missing"
+    if detail["type"] != "extra_forbidden":
+        return f"{place} must be {wanted(detail['msg'])}, got {detail['input']!r}"
+    models: dict[str, type[BaseModel]] = {
+        "": Suite, "evaluation": Evaluation, "curve": Curve, "transfer": Transfer
+    }  # fmt: skip
+    model = models[".".join(parents)]
+    close = difflib.get_close_matches(key, model.model_fields, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(model.model_fields)}"
+    return f"there is no key {place!r}; {hint}"

@@ -1,0 +1,1 @@
+"""What the tasks are made of: MNIST's files, and balls that bounce."""

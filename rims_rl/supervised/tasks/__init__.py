@@ -1,0 +1,1 @@
+"""The paper's supervised tasks, one module each."""

@@ -1,0 +1,115 @@
+"""What the README shows, runs."""
+
+import json
+import re
+from pathlib import Path
+
+from rims_rl.suites.plan import read_plan
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_python_snippets_run_one_after_the_other():
+    snippets = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert snippets
+    namespace = {}
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), namespace)
+    assert namespace["output"].shape == (128, 8, 600)
+    assert namespace["model"].num_timesteps >= 512
+
+
+def test_every_linked_file_exists():
+    for link in re.findall(r"\]\((?!http)([^)#]+)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_tables_are_those_of_the_result_files():
+    core, update, train = (
+        json.loads((ROOT / f"docs/results/bench_{name}.json").read_text()) for name in ("core", "update", "train")
+    )
+    for case in core["sequences"]:
+        if case["cell"] == "lstm":
+            ms = case["ms"]
+            speeds = " | ".join(f"{ms['fused'] / ms[name]:.2f}" for name in ("stepped", "autograd", "rim 6/4"))
+            ratio = ms["rim 24/4"] / ms["rim 6/4"]
+            assert f"| {case['T']} x {case['B']} | {speeds} | {ratio:.1f} |" in README
+    ms = core["steps"][0]["ms"]
+    assert f"takes {ms['rim 6/4'] / ms['fused']:.2f} times as long" in README
+    times, forwards = update["update_ms"], update["forward_ms"]
+    for name in times:
+        left = f"| {name} | {times[name] / 1e3:.1f} | {times['stock'] / times[name]:.1f} "
+        assert left + f"| {forwards[name]:.1f} | {forwards['stock'] / forwards[name]:.1f} |" in README
+    speeds = {name: agent["steps_per_second"] for name, agent in train["agents"].items()} | train["ceilings"]
+    for name, speed in speeds.items():
+        assert f"| {name} | {speed:.0f} | {speed / speeds['stock']:.1f} |" in README
+    parts = train["where_rims_ms"]
+    for name, ms in parts.items():
+        assert f"| {name} | {100 * ms / sum(parts.values()):.0f} |" in README
+
+
+def test_the_speed_on_minigrid_is_that_of_the_result_file():
+    train = json.loads((ROOT / "docs/results/bench_train_PickupKnown.json").read_text())
+    speeds = {name: agent["steps_per_second"] for name, agent in train["agents"].items()}
+    page, parts = (ROOT / "docs/minigrid.md").read_text(), train["where_rims_ms"]
+    for name, speed in speeds.items():
+        assert f"| {name} | {speed:.0f} | {speed / speeds['stock']:.1f} |" in page
+    assert f"{100 * parts['update: core'] / sum(parts.values()):.0f} % of its time are the core's" in page
+
+
+def test_the_speed_of_supervised_tasks_is_that_of_the_result_file():
+    page = (ROOT / "docs/supervised.md").read_text()
+    short, long = json.loads((ROOT / "docs/results/bench_supervised.json").read_text())["cases"]
+    for core, speed in short["sequences_per_second"].items():
+        assert f"| `{core}` | {speed:.0f} | {long['sequences_per_second'][core]:.0f} |" in page
+
+
+def test_what_suites_in_the_papers_size_would_take_is_computed_from_the_result_files():
+    train, small = (
+        json.loads((ROOT / f"docs/results/{name}.json").read_text()) for name in ("bench_train", "transfer_small")
+    )
+    speeds = {core: train["agents"][f"ours, {core}"]["steps_per_second"] for core in ("rims", "lstm", "none")}
+    here = {system["core"]: system["steps_per_second"] for system in small["systems"]}
+    slower = here["lstm"] / here["progressive"]
+    speeds["progressive"] = speeds["lstm"] / slower
+
+    def hours(name, core=None):
+        jobs = [(job.steps, job.core if job.core in speeds else "rims") for job in read_plan(name).jobs]
+        return sum(steps / speeds[each] / 3600 for steps, each in jobs if core in (None, each))
+
+    suites, transfer = ((ROOT / f"docs/{name}.md").read_text().replace("\n", " ") for name in ("suites", "transfer"))
+    numbers = [round(speeds[core]) for core in ("rims", "lstm", "none")]
+    assert "RIMs {}, LSTM {}, no memory {} steps per second".format(*numbers) in suites
+    assert f"`atari_paper` would take {round(hours('atari_paper'), -2):,.0f} hours of two cores" in suites
+    assert f"`atari_no_input_attention` {round(hours('atari_no_input_attention'), -2):,.0f}, without" in suites
+    columns, whole = hours("transfer_atari", "progressive"), hours("transfer_atari")
+    assert "{} and {} steps per second".format(*numbers) in transfer
+    assert f"about {round(whole - columns, -2):,.0f} hours of two cores" in transfer
+    assert f"takes {slower:.2f} times as long" in transfer and f"take {round(columns, -2):,.0f} hours more" in transfer
+    assert f"the whole {whole / 24 / 32:.0f} days with 64 cores" in transfer
+
+
+def test_what_is_said_of_the_small_transfer_is_in_its_files():
+    results = [json.loads(path.read_text()) for path in (ROOT / "docs/results/transfer_small").iterdir()]
+    alone = [result for result in results if result["random"]]
+    assert len(alone) == 12 and all(result["evaluation"]["mean"] > 2 * result["random"]["mean"] for result in alone)
+    systems = json.loads((ROOT / "docs/results/transfer_small.json").read_text())["systems"]
+    cells = [cell for system in systems for cell in system["matrix"]]
+    assert all(cell["verdict"] == "neutral" and cell["score_95"][0] < 1 < cell["score_95"][1] for cell in cells)
+
+
+def test_scores_are_those_of_the_result_files():
+    result = json.loads((ROOT / "docs/results/demon_attack.json").read_text())
+    for played in (result["final"], *result["baselines"]):
+        low, high = played["mean_95"]
+        assert f"{played['mean']:.0f} ({low:.0f} to {high:.0f})" in README
+    assert f"{result['run']['steps']:,} steps" in README and f"seed {result['run']['seed']}" in README
+
+
+def test_the_speed_of_exported_policies_is_that_of_the_result_file():
+    cases = json.loads((ROOT / "docs/results/bench_export.json").read_text())["cases"]
+    for case in cases:
+        row = " | ".join(f"{us:.0f}" for us in case["us"].values())
+        assert f"| {case['batch']} | {row} |" in (ROOT / "docs/export.md").read_text()
+    assert f"{cases[0]['us']['torch'] / cases[0]['us']['onnx']:.1f} times as fast as in torch" in README
