@@ -94,6 +94,12 @@ def test_import_loads_no_torch_until_a_name_needs_it(tmp_path):
     run(tmp_path, "-c", code)
 
 
+@pytest.mark.parametrize("module", ["rims_rl.core", "rims_rl.supervised.experiment"])
+def test_cores_and_supervised_tasks_load_nothing_of_reinforcement_learning(module, tmp_path):
+    others = {"stable_baselines3", "sb3_contrib", "gymnasium", "ale_py", "minigrid", "cv2", "pandas", "rliable"}
+    run(tmp_path, "-c", f"import sys, {module}; found = {others} & set(sys.modules); assert not found, found")
+
+
 def test_public_names_exist_and_others_do_not():
     assert all(hasattr(rims_rl, name) and name in dir(rims_rl) for name in rims_rl.__all__)
     with pytest.raises(AttributeError, match="no attribute 'RIMM'"):
