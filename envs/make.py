@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
+from rims_rl.common.errors import UserError
+from rims_rl.common.spaces import check_spaces
 from rims_rl.envs.atari.atari_vector import AtariVecEnv
 from rims_rl.envs.atari.distractors import Distractors
 from rims_rl.envs.atari.sb3_wrappers import make_sb3_atari
@@ -40,7 +45,16 @@ def _make(env: Resolved, n_envs: int, seed: int | None, threads: int, clip_rewar
         return make_minigrid(env.id, n_envs, env.observation, seed, render_mode, vec_env_cls)
     # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
     env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
-    return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs)
+    return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs, wrapper_class=_checked)
+
+
+def _checked(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """``env``, if an agent can have its spaces: Stable-Baselines3 would fail at them without saying so."""
+    try:
+        check_spaces(env.observation_space, env.action_space)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return env
 
 
 def _make_atari(

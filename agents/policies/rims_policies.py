@@ -23,8 +23,8 @@ from torch.optim import Adam
 
 from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
-from rims_rl.agents.policies.spaces import check_spaces
 from rims_rl.common.errors import Diverged
+from rims_rl.common.spaces import check_spaces
 from rims_rl.core import core_factory, make_core
 
 State = tuple[Tensor, Tensor]

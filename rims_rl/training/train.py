@@ -113,12 +113,12 @@ def build(arguments: Arguments, settings: TrainConfig) -> tuple[RecurrentPPO, Ve
     env, seed, threads = _resolve(arguments), arguments.seed, arguments.threads
     envs = make_envs(env, settings.n_envs, seed, threads)
     evaluation_envs = make_envs(env, min(8, arguments.eval_episodes), seed, threads, clip_rewards=False)
-    if settings.normalize:
-        envs = VecNormalize(envs)
-        evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
     make, kwargs = ALGORITHMS[arguments.algo], settings.algorithm_kwargs()
     kwargs |= {"seed": seed, "device": arguments.device, "policy_kwargs": settings.policy_arguments()}
     try:
+        if settings.normalize:
+            envs = VecNormalize(envs)
+            evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
         model = make(settings.policy, envs, **kwargs)
     except ValueError as error:  # what only shows when the environment is known
         raise UserError(str(error)) from error

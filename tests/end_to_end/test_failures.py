@@ -97,6 +97,21 @@ def test_an_environment_that_cannot_be_made_is_named(tmp_path, monkeypatch, caps
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Text(5), "observations must be a Box, Discrete, MultiDiscrete or MultiBinary space or a Dict of these"),
+        (spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}), "observation 'a' must be a Box, Discrete"),
+        (spaces.Discrete(3), "VecNormalize only supports"),
+    ],
+)
+def test_a_space_that_no_agent_can_have_is_named(space, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Failing, "observation_space", space)
+    command = ("train", "--env", "Failing-reward-v0", "--set", "normalize=true", "--logdir", tmp_path)
+    code, said = run_command(monkeypatch, capsys, *command)
+    assert code == 2 and said.startswith(f"rims-rl: {words}") and not list(tmp_path.iterdir())
+
+
 def test_a_missing_package_of_an_environment_is_gymnasiums_own_sentence(tmp_path, monkeypatch, capsys):
     def make(**_):
         raise gym.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
