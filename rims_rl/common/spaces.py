@@ -39,6 +39,6 @@ def _check(space: spaces.Space[Any], what: str) -> None:
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim > 1:
         raise ValueError(f"{what} must be one row of choices, got {space}; flatten them")
     # a policy adds the start of Discrete actions itself
-    counts = isinstance(space, spaces.MultiDiscrete) or (isinstance(space, spaces.Discrete) and what != "actions")
-    if counts and np.any(space.start):
+    from_zero = spaces.MultiDiscrete if what == "actions" else spaces.MultiDiscrete | spaces.Discrete
+    if isinstance(space, from_zero) and np.any(space.start):
         raise ValueError(f"{what} must count from 0, got {space}; subtract the start with a gymnasium wrapper")
