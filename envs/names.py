@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,6 +11,7 @@ import minigrid  # noqa: F401  registers MiniGrid and BabyAI
 from ale_py import ALEInterface, roms
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.suggestions import did_you_mean
 from rims_rl.envs.atari.sprites import DISTRACTORS
 from rims_rl.envs.minigrid.observation import OBSERVATIONS
 
@@ -156,13 +155,7 @@ def _find(name: str) -> Resolved:
             return Resolved(f"{spec.name}-v5", name, games[spec.name], spec.kwargs["repeat_action_probability"])
         observation = "symbolic" if str(spec.entry_point).startswith("minigrid.") else None
         return Resolved(name.replace("/", "-"), name, None, 0.0, observation=observation)
-    close = _closest(name, [*games, *own]) or _closest(name, gym.registry)
-    hint = (
-        f"did you mean {' or '.join(close)}?" if close else "give an Atari game, such as DemonAttack, or a Gymnasium id"
-    )
+    hint = "give an Atari game, such as DemonAttack, or a Gymnasium id"
+    for known in (gym.registry, [*games, *own]):  # the second counts more
+        hint = did_you_mean(name, known, hint, count=3, alike=0.7)
     raise UserError(f"there is no environment called {name!r}; {hint}")
-
-
-def _closest(name: str, names: Iterable[str]) -> list[str]:
-    by_lower = {known.lower(): known for known in names}
-    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)]

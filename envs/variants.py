@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_wrapper
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.suggestions import did_you_mean
 from rims_rl.envs.atari.distractors import Distractors
 from rims_rl.envs.atari.sprites import DISTRACTORS
 from rims_rl.envs.names import Resolved, resolve
@@ -32,8 +32,7 @@ def choose_variants(env: Resolved, names: Sequence[str]) -> dict[str, Resolved]:
         return known
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name.lower(), known, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(known)}; or give all"
+            hint = did_you_mean(name, known, f"it has {', '.join(known)}; or give all", count=3)
             raise UserError(f"{env.name} has no variant {name!r}; {hint}")
     return {name: known[name] for name in names}
 

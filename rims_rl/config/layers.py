@@ -6,7 +6,6 @@ else is replaced. ``core_kwargs`` belong to a core: a layer that changes ``core`
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -18,6 +17,7 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.suggestions import did_you_mean
 
 Model = TypeVar("Model", bound=BaseModel)
 Layer = tuple[str, dict[str, Any]]  # where it comes from, for messages, and its values
@@ -58,9 +58,8 @@ def wanted(message: str) -> str:
 
 def _unknown(key: str, value: Any, model: type[BaseModel], hint: str | None) -> str:
     """A sentence about a key that does not exist."""
-    close = difflib.get_close_matches(key, model.model_fields, n=1)
     if hint is None:
-        hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(model.model_fields)}"
+        hint = did_you_mean(key, model.model_fields, f"the keys are {', '.join(model.model_fields)}")
     return f"there is no key {key!r} (value {value!r}); {hint}"
 
 

@@ -6,7 +6,6 @@ The layers: ``default`` -> ``atari`` or ``minigrid`` -> the environment's sectio
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import math
@@ -16,6 +15,7 @@ from pydoc import locate
 from typing import Any, NamedTuple
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.suggestions import did_you_mean
 from rims_rl.config.layers import Layer, flatten, parse_overrides, read_mapping, shipped_sections, validate
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig, is_path
 from rims_rl.envs.names import Resolved, resolve
@@ -138,8 +138,7 @@ def _check_section(name: str, file: Path, model: type[TrainConfig]) -> None:
     try:
         resolve(name)
     except UserError as error:
-        close = difflib.get_close_matches(name, [*SHARED_SECTIONS, *model.model_fields], n=1)
-        hint = f"did you mean {close[0]}?" if close else str(error)
+        hint = did_you_mean(name, [*SHARED_SECTIONS, *model.model_fields], str(error))
         raise UserError(f"{file}: {name!r} is neither a key nor a section; {hint}") from error
 
 
@@ -178,8 +177,7 @@ def _check_policy_kwargs(config: TrainConfig, sources: dict[str, str]) -> None:
         if key in type(config).model_fields:
             raise UserError(f"{where}: write {key} instead of {name} (value {value!r}): it is a key of its own")
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(known)}"
+            hint = did_you_mean(key, known, f"it takes {', '.join(known)}")
             raise UserError(f"{where}: {config.policy} takes no {name} (value {value!r}); {hint}")
         if is_path(key, value) and not callable(locate(value)):
             raise UserError(f"{where}: {name} must be a dotted path such as torch.nn.ReLU, got {value!r}")

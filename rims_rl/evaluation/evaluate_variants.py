@@ -15,7 +15,8 @@ from rich.table import Table
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import replacing, write_json
+from rims_rl.common.figures import save_figure
+from rims_rl.common.files import write_json
 from rims_rl.envs.names import resolve_saved
 from rims_rl.envs.variants import choose_variants
 from rims_rl.evaluation.compare import check_comparable, compare_runs
@@ -175,5 +176,4 @@ def draw_bars(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: 
     axes.grid(axis="y", alpha=0.3)
     if len(groups) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
-    with replacing(out.with_suffix(".png")) as temporary:
-        figure.savefig(temporary, dpi=110, format="png")
+    save_figure(figure, out.with_suffix(".png"))

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import replacing, write_json
+from rims_rl.common.figures import save_figure
+from rims_rl.common.files import write_json
 from rims_rl.common.statistics import summary
 from rims_rl.config.zoo import load_saved, paper_scores
 from rims_rl.envs.names import resolve
@@ -127,5 +128,4 @@ def _draw(result: dict[str, Any], name: str, path: Path) -> None:
     axes.set_ylim(min(0, axes.get_ylim()[0]))
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=110, format="png")
+    save_figure(figure, path)

@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import replacing, write_json
+from rims_rl.common.figures import save_figure
+from rims_rl.common.files import write_json
 from rims_rl.common.rim_pictures import draw_information, draw_raster, draw_switches, draw_usage
 from rims_rl.inspect.information import WHAT, measure_information, switches
 from rims_rl.runs.provenance import provenance
@@ -53,8 +54,7 @@ def write_pictures(recordings: Sequence[Path], folder: Path) -> None:
             ("switches", _switches(all_, results)),
             ("information", _information(all_, results)),
         ):
-            with replacing(folder / f"{name}.png") as temporary:
-                figure.savefig(temporary, dpi=110, format="png")
+            save_figure(figure, folder / f"{name}.png")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}") from error
 

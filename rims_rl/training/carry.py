@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from rims_rl.agents.policies.rims_policies import PARTS, MlpRimsPolicy, part_of
 from rims_rl.agents.saved.policy_files import weights_of
 from rims_rl.common.errors import UserError
+from rims_rl.common.suggestions import did_you_mean
 from rims_rl.core import RIM
 
 TREATMENTS = ("finetune", "freeze", "reinit")
@@ -66,8 +66,7 @@ def parse_carry(text: str) -> Carry:
         elif key in PARTS and key not in values:
             values[key] = _treatment(word, text)
         else:
-            close = difflib.get_close_matches(key or word, [*PARTS, "rims"], n=1)
-            hint = f"did you mean {close[0]}?" if close else f"write part=treatment, with {', '.join(PARTS)} or rims"
+            hint = did_you_mean(key or word, [*PARTS, "rims"], f"write part=treatment, with {', '.join(PARTS)} or rims")
             raise UserError(f"--carry {text}: {key or word!r} is no part, or is there twice; {hint}")
     carry = Carry(**values)
     if not any(carry.carries(part) for part in PARTS):
