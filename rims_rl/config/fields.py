@@ -1,11 +1,11 @@
-"""Kinds of numbers that settings are made of, for pydantic."""
+"""What settings are made of, for pydantic: kinds of numbers, and the class of them all."""
 
 from __future__ import annotations
 
 import math
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 
 def _whole(value: Any) -> Any:
@@ -29,3 +29,18 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Schedule = Annotated[float | str, PlainValidator(_positive_or_linear)]  # written as rl_zoo3 does: 3e-4 or lin_3e-4
+
+
+class Settings(BaseModel):
+    """Settings of a training. Those of version 0.1 have no default here: the YAML files of ``zoo_configs/`` give them.
+
+    A field that is added later has one, at which everything stays as it was before. At its default it is no part of
+    the definition of a job, so that jobs keep their hashes, and files from before it existed are still read. For the
+    same reason such a default never changes.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    def definition(self) -> dict[str, Any]:
+        """What the hash of a job covers, as plain data."""
+        return self.model_dump(exclude_defaults=True)

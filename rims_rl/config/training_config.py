@@ -5,15 +5,14 @@ from __future__ import annotations
 from pydoc import locate
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from rims_rl.config.fields import Count, Fraction, NotNegative, Positive, Schedule
+from rims_rl.config.fields import Count, Fraction, NotNegative, Positive, Schedule, Settings
 
 
-class TrainConfig(BaseModel):
-    """What both algorithms have. No field has a default here: the section ``default`` of each YAML file gives them."""
+class TrainConfig(Settings):
+    """What both algorithms have. The section ``default`` of each YAML file gives all of them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     _RUN: ClassVar = {"n_timesteps", "n_envs", "policy", "normalize"}
     POLICY: ClassVar = ("core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs")
 

@@ -59,9 +59,10 @@ def load(
 
 
 def load_saved(file: Path, algo: str, overrides: Sequence[str] = ()) -> TrainConfig:
-    """What a run's ``config.yml`` says, which holds every key, whatever the zoo says today."""
+    """What a run's ``config.yml`` says, which holds every key of its version, whatever the zoo says today."""
     model, saved = _model(algo), read_mapping(file)
-    if missing := set(model.model_fields) - set(saved):
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
+    if missing := required - set(saved):
         raise UserError(f"{file} lacks the key {min(missing)}, so that the run cannot be resumed; add it")
     return _validated(model, [(str(file), saved), ("--set", parse_overrides(overrides))]).config
 

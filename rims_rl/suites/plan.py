@@ -289,14 +289,14 @@ def _job(
         "env_options": {key: value for key, value in resolved.options.items() if value is not None},
         "algo": algo,
         "seed": seed,
-        "config": config.model_dump(),
+        "config": config.definition(),
         "games_start_again_every": suite.checkpoint_freq if suite.exact_resume else None,
         "evaluation": {
             "episodes": suite.evaluation.episodes,
             "variants": None if variants is None else list(choose_variants(resolved, variants)),
             "seed": EVALUATION_SEED,
         },
-        "curve": suite.curve and suite.curve.model_dump(),
+        "curve": suite.curve and suite.curve.model_dump(exclude_defaults=True),
         **(more or {}),
     }
     return Job(env, resolved.name, algo, core, seed, suite.checkpoint_freq, definition)

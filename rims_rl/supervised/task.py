@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from rims_rl.common.errors import UserError
-from rims_rl.config.fields import Count, Fraction, NotNegative, Positive
+from rims_rl.config.fields import Count, Fraction, NotNegative, Positive, Settings
 from rims_rl.config.layers import Layer, parse_overrides, shipped_sections, validate
 from rims_rl.core import make_core
 
@@ -24,10 +24,8 @@ EXAMPLES = "hidden_size=300 or core_kwargs.communication=false"
 Tests = dict[str, dict[str, float]]  # test -> measure -> value
 
 
-class TaskConfig(BaseModel):
-    """Settings that all tasks have. No field has a default here: ``zoo_configs/supervised.yml`` gives them."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class TaskConfig(Settings):
+    """Settings that all tasks have. ``zoo_configs/supervised.yml`` gives all of them."""
 
     core: Annotated[str, Field(min_length=1)]
     num_rims: Count

@@ -64,7 +64,7 @@ def _families(groups: dict[str, Group]) -> list[dict[str, Group]]:
 
 def _options(task: type[Task], config: dict[str, Any]) -> list[str]:
     """Whatever differs from the zoo's settings for this core, but for the sizes."""
-    standard = load(task, [f"core={config['core']}"]).model_dump()
+    standard = load(task, [f"core={config['core']}"]).definition()
     ours, usual = ({**each, **each["core_kwargs"]} for each in (config, standard))
     others = [key for key in ours if key not in (*SIZES, "core_kwargs") and ours[key] != usual.get(key)]
     missing = [key for key in usual if key not in ours]

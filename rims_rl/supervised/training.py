@@ -48,7 +48,7 @@ class Job(NamedTuple):
     @property
     def definition(self) -> dict[str, Any]:
         """All that changes the outcome, as plain data."""
-        return {"task": self.task.name, "seed": self.seed, "config": self.config.model_dump()}
+        return {"task": self.task.name, "seed": self.seed, "config": self.config.definition()}
 
     @property
     def hash(self) -> str:
