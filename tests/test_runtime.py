@@ -19,8 +19,8 @@ from rims_rl.agents import RecurrentPPO
 from rims_rl.common.errors import UserError
 from rims_rl.export.export import FORMATS
 from rims_rl.export.policy_step import PolicyStep
-from tests.agents.tasks import Anything, box
 from tests.agents.test_portable import Touch
+from tests.helpers.agents import Anything, box
 from tests.test_package import ROOT, wheel  # noqa: F401
 
 SPACE = spaces.Dict({"a": box(3), "d": spaces.Discrete(4)})

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from rims_rl.agents.algorithms.buffers import buffer_class
 from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.common.spaces import check_spaces
-from rims_rl.core.rims.engines.c_loops import weights_at_rest
+from rims_rl.core import weights_at_rest
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):

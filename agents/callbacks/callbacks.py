@@ -309,5 +309,5 @@ def _look_inside(model: RecurrentPPO) -> tuple[Tensor, Tensor, Tensor]:
     starts = torch.as_tensor(buffer.episode_starts[:, 0], device=policy.device)
     with torch.no_grad(), policy.core.trace() as trace:
         obs = obs_as_tensor(first, policy.device)
-        policy._process_sequence(policy._features(obs, policy.pi_features_extractor), state, starts, policy.core)
+        policy.run_core(policy.encode(obs), state, starts)
     return trace.active[:, 0].cpu(), trace.input_attention[:, 0].cpu(), starts.cpu()

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from rims_rl.agents.policies.encoders import NatureEncoder, convolve, run_layers
 from rims_rl.common.errors import UserError
-
-State = tuple[Tensor, Tensor]
+from rims_rl.core import Core, State
 
 
 class ProgressiveEncoder(BaseFeaturesExtractor):
@@ -60,7 +59,7 @@ class ProgressiveEncoder(BaseFeaturesExtractor):
         return torch.cat([x, *(activations[-1] for activations in known)], 1)
 
 
-class ProgressiveCore(nn.Module):
+class ProgressiveCore(Core):
     """Cores of all columns, for what :class:`ProgressiveEncoder` gives. The state holds those of all columns, the new
     one's first; the output is the new core's, and the adapter's of the others.
 
@@ -70,24 +69,26 @@ class ProgressiveCore(nn.Module):
         columns: how many are frozen.
     """
 
-    takes_sets = False
-
-    def __init__(self, make: Callable[[int], Any], width: int, columns: int) -> None:
-        super().__init__()
-        self.own = make(2 * width)
-        self.columns = nn.ModuleList(make(width) for _ in range(columns)).requires_grad_(False)
-        seen: int = self.columns[0].output_size
+    def __init__(self, make: Callable[[int], Core], width: int, columns: int) -> None:
+        own = make(2 * width)
+        known = [make(width) for _ in range(columns)]
+        seen = known[0].output_size
+        super().__init__((2 + columns) * width, (1 + columns) * own.hidden_size, own.num_layers, own.output_size + seen)
+        self.own = own
+        self.columns = nn.ModuleList(known).requires_grad_(False)
         self.lateral = Lateral(columns, seen)
-        self.input_size, self.num_layers = (2 + columns) * width, self.own.num_layers
-        self.output_size, self.hidden_size = self.own.output_size + seen, (1 + columns) * self.own.hidden_size
         self._widths = [2 * width] + [width] * columns
+
+    def initial_state(self, batch: int) -> State:
+        cores: list[Any] = [self.own, *self.columns]
+        h, c = (torch.cat(parts, -1) for parts in zip(*(core.initial_state(batch) for core in cores), strict=True))
+        return h, c
 
     def forward(
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
         if state is None:
-            zeros = x.new_zeros(self.num_layers, x.shape[1], self.hidden_size)
-            state = zeros, zeros
+            state = self.initial_state(x.shape[1])
         inputs = x.split(self._widths, -1)
         states = list(zip(*(part.split(self.own.hidden_size, -1) for part in state), strict=True))
         output, new = self.own(inputs[0], _contiguous(states[0]), episode_starts)

@@ -6,8 +6,8 @@ They work in the unmodified ``sb3_contrib.RecurrentPPO``, and in :class:`rims_rl
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,12 +25,13 @@ from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, Spatial
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.common.errors import Diverged
 from rims_rl.common.spaces import check_spaces
-from rims_rl.core import core_factory, make_core
+from rims_rl.core import Core, State, has_rims, make_core, takes_sets
 
-State = tuple[Tensor, Tensor]
+Whose = Literal["actor", "critic"]
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
 NOT_FINITE = "the policy gives numbers that are not finite"
+RunCore = Callable[[Core, Tensor, State, Tensor], tuple[Tensor, State]]  # features, state, starts -> output, state
 DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 
 
@@ -90,7 +91,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
                 'critic="shared" needs share_features_extractor=True, got False: one core cannot read two encoders; '
                 'use critic="separate"'
             )
-        if columns and (self.critic_kind != "shared" or _takes_sets(core)):
+        if columns and (self.critic_kind != "shared" or takes_sets(core)):
             raise ValueError(
                 f'columns={columns} needs critic="shared" and a core that reads one vector, such as "lstm", got '
                 f"critic={self.critic_kind!r} and core={core!r}"
@@ -119,10 +120,10 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     def _build_mlp_extractor(self) -> None:
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
         self.features_dim = int(self.features_dim)  # of MultiDiscrete observations it is numpy's
-        self.lstm_actor: nn.Module = self._make_core()
-        self.lstm_critic: nn.Module | None = None
+        self.lstm_actor: Core = self._make_core()
+        self.lstm_critic: Core | None = None
         self.critic: nn.Module | None = None
-        width: int = self.lstm_actor.output_size
+        width = self.lstm_actor.output_size
         if self.critic_kind == "separate":
             self.lstm_critic = self._make_core()
         elif self.critic_kind == "none":
@@ -133,26 +134,27 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         # Where new weights are made. self.device would be a guess if there are none so far: core "none" and no encoder.
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, torch.empty(0).device)
 
-    def _make_core(self) -> nn.Module:
+    def _make_core(self) -> Core:
         encoder = self.features_extractor
         if isinstance(encoder, ProgressiveEncoder):
             return ProgressiveCore(self._make_one_core, encoder.width, self.columns)
-        return self._make_one_core(
-            getattr(encoder, "element_size", self.features_dim) if _takes_sets(self.core_name) else self.features_dim
-        )
+        # a user's encoder of one vector has no element_size
+        width = getattr(encoder, "element_size", self.features_dim) if takes_sets(self.core_name) else self.features_dim
+        return self._make_one_core(width)
 
-    def _make_one_core(self, width: int) -> nn.Module:
-        if getattr(core_factory(self.core_name), "state_grows", False):
-            raise ValueError(
-                f"core {self.core_name!r} has a state that grows with every step, and RL needs a fixed one"
-            )
-        return make_core(
+    def _make_one_core(self, width: int) -> Core:
+        core = make_core(
             self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,
             **self.core_kwargs,
         )  # fmt: skip
+        if core.state_grows:
+            raise ValueError(
+                f"core {self.core_name!r} has a state that grows with every step, and RL needs a fixed one"
+            )
+        return core
 
     @property
-    def core(self) -> nn.Module:
+    def core(self) -> Core:
         """The actor's core, which is also the critic's if that is shared."""
         return self.lstm_actor
 
@@ -166,9 +168,54 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     def forward(
         self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
-        latent_pi, latent_vf, states = self._latents(obs, lstm_states, episode_starts)
-        actions, log_prob = self._act(latent_pi, deterministic)
-        return actions.reshape((-1, *self.action_space.shape)), self.value_net(latent_vf), log_prob, states
+        actor, critic, states = self.run_cores(obs, lstm_states, episode_starts)
+        actions, log_prob = self._act(self.actor_head(actor), deterministic)
+        return actions.reshape((-1, *self.action_space.shape)), self.critic_head(critic), log_prob, states
+
+    # The three stages, of the actor or of the critic: encoder, core, head. Whatever a policy does goes through them.
+
+    def encode(self, obs: PyTorchObs, whose: Whose = "actor") -> Tensor:
+        """What the core reads: one vector `(B, features)`, or a set of elements `(B, N, element_size)`."""
+        encoder = self.pi_features_extractor if whose == "actor" else self.vf_features_extractor
+        bytes_ = isinstance(obs, Tensor) and obs.dtype == torch.uint8
+        if bytes_ and self.normalize_images and getattr(encoder, "takes_bytes", False):
+            features: Tensor = encoder(obs)
+            return features
+        return super(ActorCriticPolicy, self).extract_features(obs, encoder)
+
+    def run_core(
+        self, features: Tensor, state: State, starts: Tensor, whose: Whose = "actor", run: RunCore | None = None
+    ) -> tuple[Tensor, State]:
+        """What the core makes of it, `(B, output_size)`, and the new state. ``features`` hold sequences one after the
+        other, as many as the state is of; ``run`` is another way than :func:`run_sequences` to run a core over them.
+        """
+        if whose == "critic" and self.critic is not None:
+            return self.critic(features.flatten(1)), state
+        core = self.lstm_critic if whose == "critic" and self.lstm_critic is not None else self.lstm_actor
+        return (run or run_sequences)(core, features if core.takes_sets else features.flatten(1), state, starts)
+
+    def actor_head(self, memory: Tensor) -> Tensor:
+        """What the distribution of actions is made from, see :meth:`action_net`."""
+        return self.mlp_extractor.forward_actor(memory)
+
+    def critic_head(self, memory: Tensor) -> Tensor:
+        """Values, `(B, 1)`."""
+        values: Tensor = self.value_net(self.mlp_extractor.forward_critic(memory))
+        return values
+
+    def run_cores(
+        self, obs: PyTorchObs, states: RNNStates, starts: Tensor, run: RunCore | None = None
+    ) -> tuple[Tensor, Tensor, RNNStates]:
+        """The first two stages of both: what the actor's and the critic's head read, and the new states. What the two
+        share is computed once."""
+        features = self.encode(obs)
+        memory, state = self.run_core(features, states.pi, starts, "actor", run)
+        if self.critic_kind == "shared":
+            return memory, memory, RNNStates(state, state)
+        if not self.share_features_extractor:
+            features = self.encode(obs, "critic")
+        of_critic, critic_state = self.run_core(features, states.vf, starts, "critic", run)
+        return memory, of_critic, RNNStates(state, critic_state if self.lstm_critic is not None else state)
 
     def _act(self, latent: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
         """Actions and their log-probabilities. Those of Discrete spaces with fewer operations than torch.distributions
@@ -190,11 +237,11 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        latent_pi, latent_vf, _ = self._latents(obs, lstm_states, episode_starts)
-        distribution = self._get_action_dist_from_latent(latent_pi)
+        actor, critic, _ = self.run_cores(obs, lstm_states, episode_starts)
+        distribution = self._get_action_dist_from_latent(self.actor_head(actor))
         if isinstance(self.action_space, spaces.MultiBinary):
             actions = actions.float()  # buffers keep int8, which Bernoulli's log-probability does not take
-        return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+        return self.critic_head(critic), distribution.log_prob(actions), distribution.entropy()
 
     def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
         try:
@@ -204,65 +251,29 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
                 raise
             raise Diverged(NOT_FINITE) from error
 
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+    def predict(
+        self, observation: Any, state: tuple[np.ndarray, ...] | None = None, *args: Any, **kwargs: Any
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
         if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
             raise ValueError(
                 "the observation is a pair (observation, info): that is mixing Gym API, whose reset() gives both, with "
                 "the one of vectorised environments; give only the observation"
             )
-        return super().predict(observation, *args, **kwargs)
+        if state is None:
+            tensors, _ = self.obs_to_tensor(observation)
+            batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
+            state = tuple(part.detach().cpu().numpy() for part in self.core.initial_state(batch))
+        return super().predict(observation, state, *args, **kwargs)
 
     def get_distribution(
         self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
     ) -> tuple[Distribution, State]:
-        features = self._features(obs, self.pi_features_extractor)
-        latent, state = self._process_sequence(features, lstm_states, episode_starts, self.lstm_actor)
-        return self._get_action_dist_from_latent(self.mlp_extractor.forward_actor(latent)), state
+        memory, state = self.run_core(self.encode(obs), lstm_states, episode_starts)
+        return self._get_action_dist_from_latent(self.actor_head(memory)), state
 
     def predict_values(self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor) -> Tensor:
-        features = self._features(obs, self.vf_features_extractor)
-        if self.critic is not None:
-            latent = self.critic(features.flatten(1))
-        else:
-            core = self.lstm_critic or self.lstm_actor
-            latent, _ = self._process_sequence(features, lstm_states, episode_starts, core)
-        values: Tensor = self.value_net(self.mlp_extractor.forward_critic(latent))
-        return values
-
-    def _features(self, obs: PyTorchObs, encoder: BaseFeaturesExtractor) -> Tensor:
-        bytes_ = isinstance(obs, Tensor) and obs.dtype == torch.uint8
-        if bytes_ and self.normalize_images and getattr(encoder, "takes_bytes", False):
-            features: Tensor = encoder(obs)
-            return features
-        return super(ActorCriticPolicy, self).extract_features(obs, encoder)
-
-    def _latents(self, obs: PyTorchObs, states: RNNStates, starts: Tensor) -> tuple[Tensor, Tensor, RNNStates]:
-        """What the actor's and the critic's heads see, and the new states."""
-        pi_features = vf_features = self._features(obs, self.pi_features_extractor)
-        if not self.share_features_extractor:
-            vf_features = self._features(obs, self.vf_features_extractor)
-        latent_pi, state_pi = self._process_sequence(pi_features, states.pi, starts, self.lstm_actor)
-        latent_vf, state_vf = latent_pi, state_pi
-        if self.lstm_critic is not None:
-            latent_vf, state_vf = self._process_sequence(vf_features, states.vf, starts, self.lstm_critic)
-        elif self.critic is not None:
-            latent_vf = self.critic(vf_features.flatten(1))
-        actor, critic = self.mlp_extractor.forward_actor(latent_pi), self.mlp_extractor.forward_critic(latent_vf)
-        return actor, critic, RNNStates(state_pi, state_vf)
-
-    @staticmethod
-    def _process_sequence(
-        features: Tensor, lstm_states: State, episode_starts: Tensor, lstm: nn.Module
-    ) -> tuple[Tensor, State]:
-        """Run a core over features that hold sequences one after the other, as sb3-contrib's buffers give them."""
-        sequences = lstm_states[0].shape[1]
-        if not getattr(lstm, "takes_sets", False):
-            features = features.flatten(1)
-        # (sequences * T, ...) -> (T, sequences, ...)
-        x = features.reshape(sequences, -1, *features.shape[1:]).transpose(0, 1)
-        starts = episode_starts.reshape(sequences, -1).transpose(0, 1)
-        output, state = lstm(x, lstm_states, starts)
-        return output.transpose(0, 1).flatten(0, 1), state
+        memory, _ = self.run_core(self.encode(obs, "critic"), lstm_states, episode_starts, "critic")
+        return self.critic_head(memory)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {
@@ -276,6 +287,15 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             "columns": self.columns,
             "share_features_extractor": self.share_features_extractor,
         }
+
+
+def run_sequences(core: Core, features: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
+    """Run a core over features that hold sequences one after the other, as sb3-contrib's buffers give them."""
+    sequences = state[0].shape[1]
+    # (sequences * T, ...) -> (T, sequences, ...)
+    x = features.reshape(sequences, -1, *features.shape[1:]).transpose(0, 1)
+    output, state = core(x, state, starts.reshape(sequences, -1).transpose(0, 1))
+    return output.transpose(0, 1).flatten(0, 1), state
 
 
 class _Choice(CategoricalDistribution):
@@ -347,14 +367,6 @@ def part_of(name: str) -> str:
     return "encoder" if first.endswith("features_extractor") else "heads"
 
 
-def _takes_sets(core: str) -> bool:
-    return getattr(core_factory(core), "takes_sets", False)
-
-
-def _has_rims(core: str) -> bool:
-    return "num_rims" in inspect.signature(core_factory(core)).parameters
-
-
 def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """sb3-contrib's keyword names -> ours. Returns what is left of ``kwargs``, and our arguments with their values."""
     kwargs = dict(kwargs)
@@ -368,7 +380,7 @@ def _map_contrib_names(kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[d
             raise ValueError(
                 f"give rim_size or lstm_hidden_size, not both: got rim_size={rim_size} and lstm_hidden_size={width}"
             )
-        if width % num_rims and not _has_rims(given["core"]):
+        if width % num_rims and not has_rims(given["core"]):
             num_rims = 1
         if width % num_rims:
             raise ValueError(

@@ -179,8 +179,9 @@ def _no_schedule(progress: float) -> float:
 
 
 def weights_of(policy: MlpRimsPolicy) -> dict[str, torch.Tensor]:
-    """Every tensor of the policy once, although its encoder goes by three names."""
-    return {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
+    """Every tensor that is saved of the policy, once, although its encoder goes by three names."""
+    saved = policy.state_dict().keys()
+    return {**dict(policy.named_parameters()), **{name: b for name, b in policy.named_buffers() if name in saved}}
 
 
 def _check_weights(path: Path, weights: dict[str, torch.Tensor], sizes: dict[str, torch.Size]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rims_rl.bench.measure import medians, peak_memory, torch_threads
 from rims_rl.common.files import write_json
 from rims_rl.core import RIM
-from rims_rl.core.rims.layer import plain_scan
+from rims_rl.core.rims.engines.choose import ENGINES
 from rims_rl.runs.provenance import provenance
 
 INPUT_SIZE, RIM_SIZE = 512, 100
@@ -66,7 +66,7 @@ def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]
     candidates = {
         "fused": _training(fused, lambda: fused(x)[0]),
         "stepped": _training(fused, lambda: _stepped(fused, x)),
-        "autograd": _training(readable, lambda: plain_scan(layer, x.unsqueeze(2), state, state)[0]),
+        "autograd": _training(readable, lambda: ENGINES["readable"].run(layer, x.unsqueeze(2), state, state)[0]),
         **{name: _training(rim, lambda rim=rim: rim(x)[0]) for name, rim in rims.items()},  # type: ignore[misc]
     }
     return {

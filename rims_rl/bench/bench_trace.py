@@ -20,9 +20,8 @@ from rims_rl.agents import CnnRimsPolicy
 from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.common.files import write_json
 from rims_rl.core import RIM
-from rims_rl.core.rims.cell import check_input, check_starts
-from rims_rl.core.rims.engines.torch_loops import scan
-from rims_rl.core.rims.layer import can_scan, plain_scan
+from rims_rl.core.checks import check_input, check_starts
+from rims_rl.core.rims.engines.choose import choose_engine
 from rims_rl.runs.provenance import provenance
 
 FRAMES, ACTIONS = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6)
@@ -82,17 +81,17 @@ class _Bare(RIM):
     def forward(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        check_input(x, self.layers[0].input_value)  # type: ignore[arg-type]
+        check_input(x, self.cells[0].input_value)
         assert x.dim() in (3, 4) and x.shape[-1] == self.input_size and not self.batch_first
         if x.dim() == 3:
             x = x.unsqueeze(2)
         assert min(x.shape[:3]) > 0 and episode_starts is not None
         check_starts(episode_starts, tuple(x.shape[:2]), x)
         h, c = self._check_state(state, x, x.shape[1])
-        (layer,), last_h, last_c = self.layers, [], []
+        (layer,), last_h, last_c = self.cells, [], []
         for h_l, c_l in zip(h.unbind(0), c.unbind(0), strict=True):
-            run = scan if can_scan(layer, x, h_l, c_l) else plain_scan  # type: ignore[arg-type]
-            x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts)  # type: ignore[arg-type]
+            engine = choose_engine(self.engine, layer, x, h_l, c_l)
+            x, h_l, c_l = engine.run(layer, x, h_l, c_l, episode_starts)
             last_h.append(h_l)
             last_c.append(c_l)
             x = x.unsqueeze(2)

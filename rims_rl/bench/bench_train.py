@@ -24,7 +24,7 @@ from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import write_json
 from rims_rl.config import zoo
-from rims_rl.core.rims.engines.c_loops import weights_at_rest
+from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import Resolved, resolve
@@ -180,7 +180,7 @@ def _core_update(model: Any) -> Callable[[], None]:
             for data in model.rollout_buffer.get(model.batch_size):
                 features = torch.rand(len(data.actions), *shape, requires_grad=True)
                 core.zero_grad()
-                policy._process_sequence(features, data.lstm_states.pi, data.episode_starts, core)[0].sum().backward()
+                policy.run_core(features, data.lstm_states.pi, data.episode_starts)[0].sum().backward()
 
     return run
 
@@ -193,8 +193,8 @@ def _heads_update(model: Any) -> Callable[[], None]:
         for _ in range(model.n_epochs):
             for data in model.rollout_buffer.get(model.batch_size):
                 latent = torch.rand(len(data.actions), policy.core.output_size, requires_grad=True)
-                distribution = policy._get_action_dist_from_latent(policy.mlp_extractor.forward_actor(latent))
-                values = policy.value_net(policy.mlp_extractor.forward_critic(latent)).flatten()
+                distribution = policy._get_action_dist_from_latent(policy.actor_head(latent))
+                values = policy.critic_head(latent).flatten()
                 ratio = torch.exp(distribution.log_prob(data.actions.long().flatten()) - data.old_log_prob)
                 loss = (
                     (data.advantages * ratio).mean() + F.mse_loss(data.returns, values) - distribution.entropy().mean()

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from rims_rl.agents import RecurrentPPO
 from rims_rl.bench.measure import medians, torch_threads
 from rims_rl.common.files import write_json
-from rims_rl.core.rims.engines.c_loops import weights_at_rest
+from rims_rl.core import weights_at_rest
 from rims_rl.runs.provenance import provenance
 
 N_ENVS, N_STEPS, N_EPOCHS, BATCH, HIDDEN = 8, 128, 4, 256, 600
@@ -123,7 +123,7 @@ def encoder_update(model: Any) -> Callable[[], None]:
         for _ in range(model.n_epochs):
             for data in model.rollout_buffer.get(model.batch_size):
                 policy.zero_grad()
-                policy._features(data.observations, policy.features_extractor).sum().backward()
+                policy.encode(data.observations).sum().backward()
 
     return run
 
@@ -131,7 +131,7 @@ def encoder_update(model: Any) -> Callable[[], None]:
 def forward(model: Any) -> Callable[[], None]:
     """The policy on one observation of each environment."""
     obs, n_envs = obs_as_tensor(model.env.reset(), torch.device("cpu")), model.n_envs
-    core = model.policy.lstm_actor
+    core = model.policy.lstm_actor  # a stock policy's is nn.LSTM
     state = torch.zeros(core.num_layers, n_envs, core.hidden_size)
     states, starts = RNNStates((state, state), (state, state)), torch.zeros(n_envs)
 
@@ -147,7 +147,7 @@ def encoder_forward(model: Any) -> Callable[[], None]:
 
     def run() -> None:
         with torch.no_grad():
-            policy._features(obs, policy.features_extractor)
+            policy.encode(obs)
 
     return run
 

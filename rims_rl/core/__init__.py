@@ -1,14 +1,16 @@
 """Recurrent cores: RIMs first, then the baselines they are compared with."""
 
+from rims_rl.core.core import Core, State
 from rims_rl.core.memories.baselines import GRU, LSTM, Feedforward
 from rims_rl.core.memories.dnc import DNC
 from rims_rl.core.memories.entnet import EntNet
 from rims_rl.core.memories.ntm import NTM
 from rims_rl.core.memories.rmc import RMC
 from rims_rl.core.memories.transformer import Transformer
-from rims_rl.core.registry import core_factory, make_core, register_core
+from rims_rl.core.registry import core_factory, has_rims, make_core, register_core, takes_sets
 from rims_rl.core.rims.cell import RIMCell, RIMStep
-from rims_rl.core.rims.layer import RIM, engine_of
+from rims_rl.core.rims.engines.choose import engine_of
+from rims_rl.core.rims.layer import RIM, weights_at_rest
 from rims_rl.core.rims.trace import Record, Trace
 
 __all__ = [
@@ -19,14 +21,19 @@ __all__ = [
     "NTM",
     "RIM",
     "RMC",
+    "Core",
     "Feedforward",
     "RIMCell",
     "RIMStep",
     "Record",
+    "State",
     "Trace",
     "Transformer",
     "core_factory",
     "engine_of",
+    "has_rims",
     "make_core",
     "register_core",
+    "takes_sets",
+    "weights_at_rest",
 ]

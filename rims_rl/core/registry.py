@@ -1,10 +1,9 @@
 """Cores by name: what ``--core`` and ``policy_kwargs=dict(core=...)`` choose from.
 
-A core is a module with ``input_size``, ``output_size``, ``hidden_size`` (width of each of its two state tensors),
-``num_layers`` and the call of :class:`rims_rl.RIM`. A factory makes one: ``factory(input_size, hidden_size,
-num_layers=1, **options)``, where ``hidden_size`` says how many units are wanted; a memory beside them makes the state
-wider. If it has the attribute ``takes_sets = True``, its cores take `(T, B, N, input_size)` too;
-others get the elements of a set concatenated. If it has arguments ``num_rims`` and ``num_active`` it is given those.
+A factory makes a :class:`rims_rl.core.Core`: ``factory(input_size, hidden_size, num_layers=1, **options)``, where
+``hidden_size`` says how many units are wanted; a memory beside them makes the state wider. Most are the core's class
+itself; what a function makes is given vectors, never sets. If it has arguments ``num_rims`` and ``num_active`` it is
+given those.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from torch import nn
-
+from rims_rl.core.core import Core
 from rims_rl.core.memories.baselines import GRU, LSTM, Feedforward
 from rims_rl.core.memories.dnc import DNC
 from rims_rl.core.memories.entnet import EntNet
@@ -25,7 +24,7 @@ from rims_rl.core.memories.rmc import RMC
 from rims_rl.core.memories.transformer import Transformer
 from rims_rl.core.rims.layer import RIM
 
-Factory = Callable[..., nn.Module]
+Factory = Callable[..., Core]
 
 _FACTORIES: dict[str, Factory] = {
     "rims": RIM, "lstm": LSTM, "gru": GRU, "none": Feedforward, "rmc": RMC, "ntm": NTM, "dnc": DNC, "entnet": EntNet,
@@ -33,15 +32,17 @@ _FACTORIES: dict[str, Factory] = {
 }  # fmt: skip
 
 
-def register_core(name: str, factory: Factory) -> None:
-    """Make ``factory`` known as ``core=name``. Saved models need it registered again before they are loaded."""
-    if _FACTORIES.get(name, factory) is not factory:
+def register_core(name: str, factory: Factory, **options: Any) -> None:
+    """Make ``factory`` known as ``core=name``, always called with these options. Saved models need it registered again
+    before they are loaded."""
+    new = partial(factory, **options) if options else factory
+    if _parts(_FACTORIES.get(name, new)) != _parts(new):
         raise ValueError(f"core {name!r} is registered already, as {_FACTORIES[name]}; choose another name")
-    _FACTORIES[name] = factory
+    _FACTORIES[name] = new
 
 
 def core_factory(core: str) -> Factory:
-    """The factory registered as ``core``, or the one that the dotted path ``core`` leads to."""
+    """The factory registered as ``core``, or the one that the dotted path ``core`` leads to, with its options."""
     if core in _FACTORIES:
         return _FACTORIES[core]
     module, _, attribute = core.rpartition(".") if isinstance(core, str) else ("", "", "")
@@ -56,15 +57,34 @@ def core_factory(core: str) -> Factory:
     return factory
 
 
+def takes_sets(core: str) -> bool:
+    """Whether ``core`` reads sets of elements; others are given the elements side by side, as one vector."""
+    made, _ = _parts(core_factory(core))
+    return isinstance(made, type) and issubclass(made, Core) and made.takes_sets
+
+
+def has_rims(core: str) -> bool:
+    """Whether ``core`` is divided like RIMs."""
+    return "num_rims" in inspect.signature(core_factory(core)).parameters
+
+
 def make_core(
     core: str, input_size: int, hidden_size: int, num_rims: int, num_active: int, num_layers: int, **options: Any
-) -> nn.Module:
+) -> Core:
     """Build a core; ``num_rims`` and ``num_active`` reach only factories that have such arguments."""
     factory = core_factory(core)
     arguments = inspect.signature(factory).parameters
     rims = {"num_rims": num_rims, "num_active": num_active}
     options |= {name: value for name, value in rims.items() if name in arguments}
     try:
-        return factory(input_size, hidden_size, num_layers=num_layers, **options)
+        made = factory(input_size, hidden_size, num_layers=num_layers, **options)
     except TypeError as error:
         raise ValueError(f"core {core!r} cannot be made with the options {options}: {error}") from error
+    if not isinstance(made, Core):
+        raise ValueError(f"core {core!r} must make a rims_rl.core.Core, got {type(made).__name__}; let it inherit that")
+    return made
+
+
+def _parts(factory: Factory) -> tuple[Factory, dict[str, Any]]:
+    """What is called, and the options that it is always called with."""
+    return (factory.func, factory.keywords) if isinstance(factory, partial) else (factory, {})

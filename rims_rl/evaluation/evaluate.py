@@ -20,7 +20,7 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import write_json
 from rims_rl.common.statistics import summary
-from rims_rl.core.rims.engines.c_loops import weights_at_rest
+from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve, resolve_saved
 from rims_rl.evaluation.drop_and_force import describe_interventions, intervene

@@ -16,7 +16,7 @@ from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import mean_difference, rate_difference, summary, wilson
-from rims_rl.core.rims.engines.c_loops import weights_at_rest
+from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, resolve_saved
 from rims_rl.envs.variants import choose_variants, settings_of, variants_of

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor, nn
 
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
-from rims_rl.core import RIM
+from rims_rl.core import RIM, Core, State
 
 
 class PolicyStep(nn.Module):
@@ -23,7 +24,7 @@ class PolicyStep(nn.Module):
     Inputs: observation, h, c, episode_start
         - **observation**: a batch of observations, or for a Dict space a dictionary of batches.
         - **h**, **c** of shape `(layers, B, hidden_size)`: the state. A separate critic's layers follow the actor's.
-        - **episode_start** of shape `(B,)`, bool: where the state is set to zero before the step.
+        - **episode_start** of shape `(B,)`, bool: where the state is the initial one before the step.
 
     Outputs: a dictionary of batches
         - **action**: the most likely action, inside the bounds of a Box.
@@ -58,23 +59,27 @@ class PolicyStep(nn.Module):
             observation = {key: self._prepare[f"_{key}"](part) for key, part in observation.items()}
         else:
             observation = self._prepare["_"](observation)
-        alive = ~episode_start.view(1, -1, 1)
-        h, c = torch.where(alive, h, 0), torch.where(alive, c, 0)
+        found: list[Tensor] = []  # who was active, in each core
 
-        features = policy._features(observation, policy.pi_features_extractor)
-        latent, h_pi, c_pi, active = _run(policy.lstm_actor, features, h[:layers], c[:layers])
-        result = self._act(policy.action_net(policy.mlp_extractor.forward_actor(latent)))
-        if not policy.share_features_extractor:
-            features = policy._features(observation, policy.vf_features_extractor)
-        if policy.critic is not None:
-            latent = policy.critic(features.flatten(1))
-        elif policy.lstm_critic is not None:
-            latent, h_vf, c_vf, _ = _run(policy.lstm_critic, features, h[layers:], c[layers:])
-            h_pi, c_pi = torch.cat([h_pi, h_vf]), torch.cat([c_pi, c_vf])
-        result["value"] = policy.value_net(policy.mlp_extractor.forward_critic(latent)).flatten()
-        result |= {"next_h": h_pi, "next_c": c_pi}
-        if active is not None:
-            result["active"] = active
+        def one_step(core: Core, features: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
+            state = core.begin(state, starts)
+            if not isinstance(core, RIM):
+                output, state = core(features.unsqueeze(0), state)
+                return output[0], state
+            step = core.step(features, state)
+            found.append(step.active)
+            return step.h[-1], (step.h, step.c)
+
+        states = RNNStates((h[:layers], c[:layers]), (h[layers:], c[layers:]))
+        actor, critic, states = policy.run_cores(observation, states, episode_start, one_step)
+        result = self._act(policy.action_net(policy.actor_head(actor)))
+        result["value"] = policy.critic_head(critic).flatten()
+        h, c = states.pi
+        if policy.lstm_critic is not None:
+            h, c = (torch.cat(parts) for parts in zip(states.pi, states.vf, strict=True))
+        result |= {"next_h": h, "next_c": c}
+        if found:
+            result["active"] = found[0]
         return result
 
     def _act(self, output: Tensor) -> dict[str, Tensor]:
@@ -118,14 +123,3 @@ class _Prepare(nn.Module):
 
 def _by_key(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
     return dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
-
-
-def _run(core: Any, features: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """One step of a core: its output, its new state, and who was active."""
-    if isinstance(core, RIM):
-        step = core.step(features, (h, c))
-        return step.h[-1], step.h, step.c, step.active
-    if not getattr(core, "takes_sets", False):
-        features = features.flatten(1)
-    output, (h, c) = core(features.unsqueeze(0), (h, c))
-    return output[0], h, c, None

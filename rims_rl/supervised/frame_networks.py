@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rims_rl.core.memories.baselines import State
+from rims_rl.core import State
 
 SIDE, FEATURES = 64, 512
 DRAWN_EVERY = 4  # frames of the pictures

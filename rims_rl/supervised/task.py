@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from rims_rl.common.errors import UserError
 from rims_rl.config.fields import Count, Fraction, NotNegative, Positive, Settings
 from rims_rl.config.layers import Layer, parse_overrides, shipped_sections, validate
-from rims_rl.core import make_core
+from rims_rl.core import Core, make_core
 
 FILE, ABLATIONS = "supervised.yml", "supervised_ablations.yml"
 EXAMPLES = "hidden_size=300 or core_kwargs.communication=false"
@@ -92,7 +92,7 @@ class Task(ABC):
         """Plain data to keep beside each test on the way."""
         return {}
 
-    def core(self, input_size: int) -> nn.Module:
+    def core(self, input_size: int) -> Core:
         config = self.config
         try:
             return make_core(

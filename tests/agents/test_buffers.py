@@ -8,7 +8,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.algorithms.ppo import choose_length
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 
 def make_model(observation_space=None, n_envs=3, **options):

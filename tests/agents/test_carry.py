@@ -12,7 +12,7 @@ from rims_rl.agents.policies.rims_policies import PARTS, part_of
 from rims_rl.agents.saved.policy_files import load_policy, save_policy
 from rims_rl.common.errors import UserError
 from rims_rl.training.carry import Agent, Carry, carry_over, check_carry, freeze, parse_carry
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 RIMS = {"core": "rims", "num_rims": 4, "num_active": 2, "rim_size": 6, "net_arch": [8]}
 LSTM = {"core": "lstm", "num_rims": 2, "num_active": 1, "rim_size": 3, "net_arch": [8]}
@@ -190,8 +190,8 @@ def test_a_frozen_column_computes_what_its_agent_computed_and_the_new_one_reads_
     load_columns(target.policy, [source.policy])
     images = torch.randint(0, 256, (6, 4, 36, 36), dtype=torch.uint8)
     encoder, core = target.policy.features_extractor, target.policy.core
-    features = target.policy._features(images, encoder)
-    alone = source.policy._features(images, source.policy.features_extractor)
+    features = target.policy.encode(images)
+    alone = source.policy.encode(images)
     torch.testing.assert_close(features[:, -encoder.width :], alone)
     starts = torch.zeros(6, 1)
     _, (h, _) = core(features.unsqueeze(1), None, starts)
@@ -199,7 +199,7 @@ def test_a_frozen_column_computes_what_its_agent_computed_and_the_new_one_reads_
     torch.testing.assert_close(h[..., -6:], h_alone)
     with torch.no_grad():
         encoder.columns[0].cnn[0].weight.zero_()  # another column, other features of the new one
-    changed = target.policy._features(images, encoder)
+    changed = target.policy.encode(images)
     assert not torch.allclose(features[:, : encoder.width], changed[:, : encoder.width], atol=1e-6)
 
 

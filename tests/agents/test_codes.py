@@ -10,7 +10,7 @@ import rims_rl.envs  # noqa: F401  registers Pickup
 from rims_rl import MultiInputRimsPolicy
 from rims_rl.agents.policies.encoders import CodeGridEncoder, GridEncoder, NatureEncoder, WordsEncoder, is_codes
 from rims_rl.envs.minigrid.observation import MinigridObservation
-from tests.agents.tasks import image
+from tests.helpers.agents import image
 
 
 def observed(form):

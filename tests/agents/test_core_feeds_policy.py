@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.export.policy_step import PolicyStep
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 CASES = {
     "vector": (MlpRimsPolicy, box(5), {}),

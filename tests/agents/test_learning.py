@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.config import zoo
 from rims_rl.envs.minigrid.observation import MinigridObservation
-from tests.agents.tasks import Cue
+from tests.helpers.agents import Cue
 
 LENGTH = 8
 SMALL = {"num_rims": 4, "num_active": 2, "rim_size": 12, "net_arch": []}

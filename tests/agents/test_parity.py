@@ -10,7 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 ENVS = {
     "CartPole": lambda: make_vec_env("CartPole-v1", 4),

@@ -16,7 +16,7 @@ from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.policies.encoders import GridEncoder, NatureEncoder
 from rims_rl.core import LSTM, RIM, Feedforward
 from rims_rl.export.policy_step import PolicyStep
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}
 DICT = spaces.Dict({"view": image(7, 7, 3), "mission": spaces.MultiDiscrete([4, 5]), "last": box(3)})
@@ -228,7 +228,7 @@ def test_bytes_scaled_in_the_weights_are_the_same_as_scaled_images(input_):
     policy = CnnRimsPolicy(space, spaces.Discrete(3), lambda _: 1e-3, input=input_)
     obs, grads = torch.randint(0, 256, (5, *space.shape), dtype=torch.uint8), []
     for images in (obs, obs.float()):  # floats between 0 and 255 are scaled by Stable-Baselines3
-        features = policy._features(images, policy.features_extractor)
+        features = policy.encode(images)
         grads.append(torch.autograd.grad(features.square().sum(), list(policy.features_extractor.parameters())))
         grads[-1] += (features,)
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)

@@ -21,7 +21,7 @@ from rims_rl.agents.saved.policy_files import (
     space_to_json,
 )
 from rims_rl.common.errors import UserError
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}
 

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from rims_rl.cli import app
-from tests.attack.attacking import command
+from tests.helpers.attacking import command
 
 pytestmark = pytest.mark.slow
 

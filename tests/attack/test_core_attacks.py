@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from rims_rl import RIM
+from rims_rl.core import weights_at_rest
 from rims_rl.core.rims.engines import c_loops
 
 pytestmark = pytest.mark.slow
@@ -207,7 +208,7 @@ def train(seed, at_rest, barrier=None):
     outputs = []
     for _ in range(6):
         state = None
-        with c_loops.weights_at_rest(rim) if at_rest else nullcontext():
+        with weights_at_rest(rim) if at_rest else nullcontext():
             for step in range(30):
                 if barrier is not None and step % 10 == 0:
                     barrier.wait(60)  # so that the other's steps fall into this rollout
@@ -236,7 +237,7 @@ def test_two_trainings_in_two_threads_are_what_they_are_alone_bit_for_bit():
             results = list(pool.map(train, range(2), [True] * 2, [barrier] * 2))
         for ours, alone in zip(results, expected, strict=True):
             assert all(map(torch.equal, ours, alone))
-    assert not c_loops._at_rest
+    assert not any(layer.at_rest for layer in rim.layers)
 
 
 def test_many_threads_in_one_layer_with_steps_of_an_optimizer_in_between():
@@ -268,7 +269,7 @@ def test_many_threads_in_one_layer_with_steps_of_an_optimizer_in_between():
             optimizer.step()
 
     alone = list(rounds(lambda: [roll_out(i) for i in range(4)]))
-    with c_loops.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
+    with weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
         together = list(rounds(lambda: list(pool.map(roll_out, range(4)))))
     for ours, expected in zip(together, alone, strict=True):
         for mine, theirs in zip(ours, expected, strict=True):
@@ -286,7 +287,8 @@ def test_tensors_of_any_kind_are_either_right_or_named():
     torch.set_num_threads(1)
     from rims_rl import RIM, RIMCell
     from rims_rl.core.rims.engines import c_loops
-    from rims_rl.core.rims.layer import plain_scan
+    from rims_rl.core import weights_at_rest
+    from rims_rl.core.rims.engines.choose import ENGINES
 
     random.seed(0)
     torch.manual_seed(0)
@@ -324,7 +326,7 @@ def test_tensors_of_any_kind_are_either_right_or_named():
         state = random.choice([None, (tensor(layers, B, 18), tensor(layers, B, 18))])
         starts = random.choice([None, tensor(*lead, any_dtype=dtypes[11:])])
         entry = random.choice(["call"] * 6 + ["step", "cell"])
-        at_rest = c_loops.weights_at_rest(rim) if random.random() < 0.5 else nullcontext()
+        at_rest = weights_at_rest(rim) if random.random() < 0.5 else nullcontext()
         try:
             with torch.set_grad_enabled(random.random() < 0.5), at_rest:
                 if entry == "step":
@@ -347,7 +349,7 @@ def test_tensors_of_any_kind_are_either_right_or_named():
         zeros = torch.zeros(layers, below.shape[1], 18)
         h_0, c_0 = state or (zeros, zeros)
         for layer, one_h, one_c in zip(rim.layers, h_0, c_0):
-            below, *_ = plain_scan(layer, below, one_h, one_c, None if starts is None else turn(starts))
+            below, *_ = ENGINES["readable"].run(layer, below, one_h, one_c, None if starts is None else turn(starts))
             below = below.unsqueeze(2)
         torch.testing.assert_close(output, turn(below.squeeze(2)), rtol=1e-4, atol=1e-4)
         counts["right"] += 1

@@ -26,7 +26,7 @@ from rims_rl.common.errors import UserError
 from rims_rl.export.export import export
 from rims_rl.runs.folder import Arguments
 from rims_rl.training.train import train
-from tests.attack.attacking import Touch, command
+from tests.helpers.attacking import Touch, command
 
 pytestmark = pytest.mark.slow
 

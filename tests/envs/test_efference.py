@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.envs import EfferenceCopy
-from tests.agents.tasks import Anything, box
+from tests.helpers.agents import Anything, box
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from rims_rl import cli
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.evaluation.drop_and_force import intervene
-from tests.inspect.runs import save_untrained
+from tests.helpers.untrained_runs import save_untrained
 
 
 @pytest.fixture(scope="module")

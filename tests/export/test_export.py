@@ -26,7 +26,7 @@ from rims_rl.evaluation.evaluate import evaluate
 from rims_rl.export.export import FORMATS, export, load_compiled
 from rims_rl.runs.folder import Arguments
 from rims_rl.training.train import train
-from tests.agents.tasks import Anything, box, image
+from tests.helpers.agents import Anything, box, image
 
 SMALL = {"num_rims": 4, "num_active": 2, "rim_size": 5}
 GRIDS = spaces.Dict({"grid": image(7, 7, 3), "direction": spaces.Discrete(4), "vector": box(2)})

@@ -23,7 +23,7 @@ from rims_rl.inspect.enjoy import enjoy
 from rims_rl.inspect.overlay import CELL, LABEL, MARGIN, PANEL, STEPS
 from rims_rl.inspect.record import inspect
 from rims_rl.inspect.video_files import write_video
-from tests.inspect.runs import save_untrained as save_run
+from tests.helpers.untrained_runs import save_untrained as save_run
 
 
 def save_untrained(folder, policy, name, **about):

@@ -12,7 +12,7 @@ import pytest
 from rims_rl.inspect.inspection_page import write_page
 from rims_rl.inspect.record import inspect
 from rims_rl.inspect.recording import write_recording
-from tests.inspect.runs import save_untrained
+from tests.helpers.untrained_runs import save_untrained
 
 STEPS = 40
 

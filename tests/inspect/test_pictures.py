@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rims_rl.common.errors import UserError
 from rims_rl.common.rim_pictures import draw_raster
 from rims_rl.inspect.record import inspect
-from tests.inspect.runs import save_untrained
+from tests.helpers.untrained_runs import save_untrained
 
 PICTURES = ("activity", "usage", "switches", "information")
 

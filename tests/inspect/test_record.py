@@ -23,7 +23,7 @@ from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 from rims_rl.inspect.record import inspect
 from rims_rl.inspect.recording import write_recording
-from tests.inspect.runs import save_untrained
+from tests.helpers.untrained_runs import save_untrained
 
 DOCS = (Path(__file__).parents[2] / "docs/inspect.md").read_text()
 

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rims_rl.core.memories.baselines import Baseline, State
+from rims_rl.core.core import State
+from rims_rl.core.memories.baselines import Baseline
 
 Parts = dict[str, Tensor]
 
@@ -45,8 +46,7 @@ class Stepped(Baseline):
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         sizes = {sum(map(prod, cell.shapes.values())) for cell in cells}
-        super().__init__(cells[0].input_size, (max(sizes) + 1) // 2, len(cells))
-        self.output_size = cells[-1].output_size
+        super().__init__(cells[0].input_size, (max(sizes) + 1) // 2, len(cells), cells[-1].output_size)
         self.layers = nn.ModuleList(cells)
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:

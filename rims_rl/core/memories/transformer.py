@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rims_rl.core.memories.baselines import State
-from rims_rl.core.rims.cell import check_starts
+from rims_rl.core.checks import check_starts
+from rims_rl.core.core import Core, State
 
 
-class Transformer(nn.Module):
+class Transformer(Core):
     """torch's Transformer encoder with a causal mask and sinusoidal positions, and nn.LSTM's call.
 
     Its memory is all that came before, so its state grows with every step: right for sequences, wrong for the fixed
@@ -32,7 +32,6 @@ class Transformer(nn.Module):
     steps its episode had then, `(P, B)`.
     """
 
-    takes_sets = False
     state_grows = True
 
     def __init__(
@@ -45,17 +44,18 @@ class Transformer(nn.Module):
         feedforward_size: int | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(input_size, hidden_size, num_layers)
         if hidden_size % (step := math.lcm(heads, 2)):
             raise ValueError(
                 f"hidden_size must be even and a multiple of heads={heads}, got {hidden_size}; "
                 f"{max(1, hidden_size // step) * step} would do"
             )
-        self.input_size, self.num_layers = input_size, num_layers
-        self.hidden_size = self.output_size = hidden_size
         self.read = nn.Linear(input_size, hidden_size)
         layer = nn.TransformerEncoderLayer(hidden_size, heads, feedforward_size or 4 * hidden_size, dropout)
         self.encoder = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
+
+    def initial_state(self, batch: int) -> State:
+        raise TypeError("a Transformer's state grows with every step: it begins with state=None")
 
     def forward(
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None

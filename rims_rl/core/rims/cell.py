@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+
+from rims_rl.core.checks import check_input, check_state
+from rims_rl.core.core import State
+from rims_rl.core.rims.at_rest import AtRest
 
 GATES = {"lstm": 4, "gru": 3}
-PLAIN = (nn.Parameter, Tensor)
 
 
 class RIMStep(NamedTuple):
@@ -103,6 +104,12 @@ class RIMCell(nn.Module):
     ``input_size * (input_heads * input_key_size + input_value_size) + K * H * (input_heads * input_key_size
     + g * (input_value_size + H + 2) + comm_heads * (2 * comm_key_size + 2 * comm_value_size))``.
 
+    To change the mechanism, override one of its steps in a subclass, and give the class to :class:`RIM` as
+    ``cell_class``: :meth:`initial_state`, :meth:`attend`, :meth:`choose_active`, :meth:`read`, :meth:`dynamics`,
+    :meth:`communicate`, :meth:`add_message`, or :meth:`step` as a whole; :meth:`weight_shapes` for more weights. The
+    fast engines know these equations only, so such a class runs in the readable one, unless its ``engines`` say that
+    others do the same.
+
     Example::
 
         >>> cell = RIMCell(10, 60, num_rims=6, num_active=4)
@@ -120,6 +127,14 @@ class RIMCell(nn.Module):
     bias_hh: nn.Parameter
     comm_qkv: nn.Parameter
     comm_out: nn.Parameter
+
+    engines: ClassVar[tuple[str, ...]] = ("c", "torch", "readable")  # that compute what the methods below say
+    shared_weights: ClassVar[tuple[str, ...]] = ("input_key", "input_value")  # the others have a slice for each RIM
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "engines" not in vars(cls) and not MECHANISM.isdisjoint(vars(cls)):
+            cls.engines = ("readable",)
 
     def __init__(
         self,
@@ -205,6 +220,7 @@ class RIMCell(nn.Module):
         self.own_elements = own_elements
         self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
+        self.at_rest = AtRest()
 
         for name, shape in self.weight_shapes().items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -228,11 +244,6 @@ class RIMCell(nn.Module):
             shapes |= {"comm_qkv": (K, m * (2 * e + v), H), "comm_out": (K, H, m * v)}
         return shapes
 
-    def is_as_built(self) -> bool:
-        """Whether this is what the fast loops know: no subclass, no hooks, and so nothing that makes weights of other
-        weights (pruning has hooks, parametrizations are a subclass), and no weights of a tensor's subclass."""
-        return type(self) is RIMCell and not self.has_hooks() and type(self._parameters["weight_hh"]) in PLAIN
-
     def has_hooks(self) -> bool:
         forward, backward = self._forward_pre_hooks or self._forward_hooks, self._backward_pre_hooks
         return bool(forward or backward or self._backward_hooks)
@@ -240,7 +251,7 @@ class RIMCell(nn.Module):
     def reset_parameters(self) -> None:
         """Draw new weights (see the class docstring)."""
         dynamics = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        for name, parameter in self.named_parameters():
+        for name, parameter in self.named_parameters(recurse=False):
             fan_in = self.rim_size if name in dynamics else parameter.shape[-1]
             nn.init.uniform_(parameter, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
 
@@ -253,12 +264,17 @@ class RIMCell(nn.Module):
                 text += f", {name}={getattr(self, name)!r}"
         return text
 
+    def initial_state(self, batch: int) -> State:
+        """The state before a first step, each `(batch, hidden_size)`: zeros."""
+        h, c = (self.input_value.new_zeros(batch, self.hidden_size) for _ in range(2))
+        return h, c
+
     def forward(
-        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, *, steps: list[RIMStep] | None = None
+        self, x: Tensor, state: State | None = None, *, steps: list[RIMStep] | None = None
     ) -> tuple[Tensor, Tensor]:
         self.check_input(x)
         if state is None:
-            state = (x.new_zeros(x.shape[0], self.hidden_size),) * 2
+            state = self.initial_state(x.shape[0])
         check_state(state, (x.shape[0], self.hidden_size), self.input_value)
         step = self.step(x, *state)
         if steps is not None:
@@ -287,47 +303,53 @@ class RIMCell(nn.Module):
         if x.dim() == 2:
             x = x.unsqueeze(1)
         h, c = (s.unflatten(-1, (self.num_rims, self.rim_size)) for s in (h, c))  # (B, K, H)
-        read, active, attention = self._read_input(x, h)
-        read = F.dropout(read, self.input_dropout, self.training)
-        h_new, c_new = self._dynamics(read, h, c)
-        told = torch.where(active.unsqueeze(-1), h_new, h)
-        c = torch.where(active.unsqueeze(-1), c_new, c)
+        weights = self.attend(x, h)
+        attention = weights.mean(1)
+        active = self.choose_active(attention)
+        read = F.dropout(self.read(x, weights), self.input_dropout, self.training)
+        h_new, c_new = self.dynamics(read, h, c)
+        updated = active.unsqueeze(-1)
+        h, c = torch.where(updated, h_new, h), torch.where(updated, c_new, c)
         if self.communication:
-            heard, weights = self._communicate(told)
-            heard = F.dropout(heard, self.comm_dropout, self.training)
-            h = torch.where(active.unsqueeze(-1), told + heard, told)
-            weights = weights * active.unsqueeze(-1)
+            message, listening = self.communicate(h)
+            message = F.dropout(message, self.comm_dropout, self.training)
+            h = torch.where(updated, self.add_message(h, message), h)
+            listening = listening * updated
         else:
-            h, weights = told, told.new_zeros(*told.shape[:2], self.num_rims)
-        return RIMStep(h.flatten(1), c.flatten(1), active, attention, weights)
+            listening = h.new_zeros(*h.shape[:2], self.num_rims)
+        return RIMStep(h.flatten(1), c.flatten(1), active, attention, listening)
 
-    def _read_input(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Equations 1 to 3: what each RIM reads (B, K, V), who is active (B, K), and the attention (B, K, N + 1)."""
+    def attend(self, x: Tensor, h: Tensor) -> Tensor:
+        """Equations 1 to 3: how much each RIM attends to each element and, last, to null, `(B, heads, K, N + 1)`."""
         batch, elements, heads = x.shape[0], x.shape[1], self.input_heads
-        values = F.linear(x, self.input_value)  # (B, N, V)
         if not self.input_attention:
-            read = values.mean(1, keepdim=True).expand(-1, self.num_rims, -1)
-            attention = F.pad(h.new_full((batch, self.num_rims, elements), 1 / elements), (0, 1))
-            return read, torch.ones_like(attention[..., 0], dtype=torch.bool), attention
+            return F.pad(h.new_full((batch, heads, self.num_rims, elements), 1 / elements), (0, 1))
         keys = F.linear(x, self.input_key).unflatten(-1, (heads, -1))  # (B, N, heads, d)
-        queries = _per_rim(h, self.input_query).unflatten(-1, (heads, -1))  # (B, K, heads, d)
+        queries = per_rim(h, self.input_query).unflatten(-1, (heads, -1))  # (B, K, heads, d)
         logits = torch.einsum("bkhd,bnhd->bhkn", queries, keys) / math.sqrt(self.input_key_size)
         if self.own_elements:
             logits = logits.masked_fill(self.foreign(elements, logits.device), -math.inf)
         # The null element is a row of zeros: its key and value are zero, so its logit is zero and it adds no value.
-        weights = torch.softmax(F.pad(logits, (0, 1)), -1)  # (B, heads, K, N + 1)
-        attention = weights.mean(1)
-        null = attention[..., -1]
+        weights = torch.softmax(F.pad(logits, (0, 1)), -1)
         if self.position_competition:
-            kept = smallest(-attention[..., :-1], self.num_active, dim=1)  # (B, K, N)
-            kept = F.pad(kept, (0, 1), value=True)
-            weights = weights * kept.unsqueeze(1)
-            attention = attention * kept
-            null = -attention[..., :-1].sum(-1)
-        active = smallest(self.forced_first(null, dim=1), self.num_active, dim=1)
-        values = values.unflatten(-1, (heads, -1))
-        read = torch.einsum("bhkn,bnhv->bkhv", weights[..., :-1], values).flatten(2)
-        return read, active, attention
+            kept = smallest(-weights.mean(1)[..., :-1], self.num_active, dim=1)  # (B, K, N)
+            weights = weights * F.pad(kept, (0, 1), value=True).unsqueeze(1)
+        return weights
+
+    def choose_active(self, attention: Tensor) -> Tensor:
+        """Who is updated, `(B, K)` bool, of the attention averaged over heads, `(B, K, N + 1)`."""
+        if not self.input_attention:
+            return torch.ones_like(attention[..., 0], dtype=torch.bool)
+        null = -attention[..., :-1].sum(-1) if self.position_competition else attention[..., -1]
+        return smallest(self.forced_first(null, dim=1), self.num_active, dim=1)
+
+    def read(self, x: Tensor, weights: Tensor) -> Tensor:
+        """What each RIM reads, `(B, K, input_value_size)`."""
+        values = F.linear(x, self.input_value)  # (B, N, V)
+        if not self.input_attention:
+            return values.mean(1, keepdim=True).expand(-1, self.num_rims, -1)
+        values = values.unflatten(-1, (self.input_heads, -1))
+        return torch.einsum("bhkn,bnhv->bkhv", weights[..., :-1], values).flatten(2)
 
     def forced_first(self, null: Tensor, dim: int) -> Tensor:
         """The attention on null by which RIMs compete: nobody is before those who are forced to be active."""
@@ -339,10 +361,10 @@ class RIMCell(nn.Module):
             raise ValueError(f"own_elements needs an element for each RIM, got {elements} elements")
         return torch.arange(elements, device=device) != torch.tensor(self.rims, device=device).unsqueeze(1)
 
-    def _dynamics(self, read: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def dynamics(self, read: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """An LSTM or GRU cell of its own for each RIM."""
-        from_read = _per_rim(read, self.weight_ih) + self.bias_ih
-        from_state = _per_rim(h, self.weight_hh) + self.bias_hh
+        from_read = per_rim(read, self.weight_ih) + self.bias_ih
+        from_state = per_rim(h, self.weight_hh) + self.bias_hh
         if self.cell == "gru":
             r_read, z_read, n_read = from_read.chunk(3, -1)
             r_state, z_state, n_state = from_state.chunk(3, -1)
@@ -353,19 +375,30 @@ class RIMCell(nn.Module):
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
 
-    def _communicate(self, told: Tensor) -> tuple[Tensor, Tensor]:
-        """What each RIM would hear from all of them (B, K, H), and how much from whom (B, K, K)."""
-        qkv = _per_rim(told, self.comm_qkv).unflatten(-1, (self.comm_heads, -1))
+    def communicate(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The message that each RIM would get from all of them, `(B, K, H)`, and how much it listens to whom,
+        `(B, K, K)`."""
+        qkv = per_rim(h, self.comm_qkv).unflatten(-1, (self.comm_heads, -1))
         q, k, v = qkv.split([self.comm_key_size, self.comm_key_size, self.comm_value_size], -1)  # (B, K, heads, .)
         logits = torch.einsum("bkhe,bjhe->bhkj", q, k) / math.sqrt(self.comm_key_size)
         if self.comm_top_k is not None:
             logits = logits.masked_fill(~smallest(-logits, self.comm_top_k, dim=-1), -math.inf)
         weights = torch.softmax(logits, -1)
-        heard = torch.einsum("bhkj,bjhv->bkhv", weights, v).flatten(2)
-        return _per_rim(heard, self.comm_out), weights.mean(1)
+        received = torch.einsum("bhkj,bjhv->bkhv", weights, v).flatten(2)
+        return per_rim(received, self.comm_out), weights.mean(1)
+
+    def add_message(self, h: Tensor, message: Tensor) -> Tensor:
+        """The state of those who are updated, after communication: the paper's residual."""
+        return h + message
 
 
-def _per_rim(x: Tensor, weight: Tensor) -> Tensor:
+# The steps of the mechanism: whoever overrides one has other equations.
+MECHANISM = frozenset(
+    name for name, value in vars(RIMCell).items() if callable(value) and not name.startswith("__")
+) - {"weight_shapes", "reset_parameters", "extra_repr", "check_input", "has_hooks", "step_with_hooks"}
+
+
+def per_rim(x: Tensor, weight: Tensor) -> Tensor:
     """Each RIM's vector times its own matrix: (B, K, i), (K, o, i) -> (B, K, o).
 
     Not an einsum: ONNX Runtime would turn all the weights around at every step.
@@ -389,52 +422,6 @@ def order(x: Tensor, dim: int) -> Tensor:
     A stable sort, because topk leaves the choice among equal entries open, and at a first step (h = 0) all are equal.
     """
     return torch.sort(x.detach(), dim=dim, stable=True).indices
-
-
-def check_input(x: Any, like: Tensor) -> None:
-    """An error if ``x`` is no tensor that can be multiplied with ``like``, a weight."""
-    if isinstance(x, PackedSequence):
-        raise TypeError(
-            "x must be a tensor, got PackedSequence; torch.nn.utils.rnn.pad_packed_sequence makes one of it"
-        )
-    _check_kind("x", x, like)
-
-
-def check_state(state: Any, shape: tuple[int, ...], like: Tensor) -> None:
-    """An error if ``state`` is not a pair of tensors of this shape, with the type and on the device of ``like``."""
-    if not isinstance(state, Sequence) or len(state) != 2:
-        got = f"{len(state)} of them" if isinstance(state, Sequence) else type(state).__name__
-        raise TypeError(f"state must be a pair of tensors (h, c), got {got}")
-    h, c = state
-    for name, tensor in (("state: h", h), ("state: c", c)):
-        _check_kind(name, tensor, like)
-        _check_shape(name, tensor, shape)
-
-
-def check_starts(starts: Any, shape: tuple[int, ...], like: Tensor) -> None:
-    """An error if ``starts`` is not a tensor of this shape on the device of ``like``; of what type does not matter."""
-    _check_kind("episode_starts", starts, like, any_dtype=True)
-    _check_shape("episode_starts", starts, shape)
-
-
-def _check_kind(name: str, tensor: Any, like: Tensor, any_dtype: bool = False) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"{name} must be a dense tensor, got {tensor.layout}; `to_dense()` would do")
-    if tensor.device != like.device:
-        raise ValueError(f"{name} must be on {like.device}, as the weights are, got {tensor.device}")
-    if tensor.dtype is like.dtype or any_dtype:
-        return
-    if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):  # which casts by itself
-        raise ValueError(
-            f"{name} must be {like.dtype}, as the weights are, got {tensor.dtype}; `to({like.dtype})` would do"
-        )
-
-
-def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tensor.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _require(condition: bool, message: str) -> None:

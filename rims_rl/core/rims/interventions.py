@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rims_rl.core.rims.at_rest import AtRest
 from rims_rl.core.rims.cell import RIMCell, RIMStep
+from rims_rl.core.rims.engines.engine import Engine
 from rims_rl.core.rims.trace import Record
 
-_SHARED = ("input_key", "input_value")  # weights that are not stacked over RIMs
 
-
-class Part:
+class Intervened:
     """A layer with fewer RIMs than ``cell``, which shares its weights, and whose results are as wide as the cell's.
 
-    Both ways of running a layer take it as it is, and need not know that RIMs can be dropped.
+    Engines take it as it is, and need not know that RIMs can be dropped.
     """
 
     def __init__(self, cell: RIMCell, dropped: Collection[int], forced: Collection[int]) -> None:
@@ -30,9 +30,10 @@ class Part:
         kept = [k for k in range(cell.num_rims) if k not in dropped]
         self._num_rims, self._rims = cell.num_rims, torch.tensor(kept, device=cell.input_value.device)
         self.cell = copy.copy(cell)
-        weights: dict[str, Any] = dict(cell.named_parameters())
+        self.cell.at_rest = AtRest()
+        weights: dict[str, Any] = dict(cell.named_parameters(recurse=False))
         # slices, through which gradients reach the cell's own
-        self.cell._parameters = {n: w if n in _SHARED else w[self._rims] for n, w in weights.items()}
+        self.cell._parameters = {n: w if n in cell.shared_weights else w[self._rims] for n, w in weights.items()}
         self.cell.num_rims, self.cell.hidden_size = len(kept), len(kept) * cell.rim_size
         self.cell.num_active = min(cell.num_active, len(kept))
         self.cell.rims = kept
@@ -41,18 +42,18 @@ class Part:
         if forced:
             self.cell.forced = torch.tensor([kept.index(k) for k in sorted(forced)], device=self._rims.device)
 
-    def scan(
+    def run(
         self,
-        run: Callable[..., tuple[Tensor, Tensor, Tensor]],
+        engine: Engine,
         x: Tensor,
         h: Tensor,
         c: Tensor,
         starts: Tensor | None,
         records: list[Record] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """``run``, the fast or the readable scan, over this part. The other arguments and results are those of it."""
+        """What ``engine`` makes of this layer. The other arguments and the results are those of :meth:`Engine.run`."""
         inside: list[Record] | None = None if records is None else []
-        output, h, c = run(self.cell, x, self._narrow(h), self._narrow(c), starts, inside)
+        output, h, c = engine.run(self.cell, x, self._narrow(h), self._narrow(c), starts, inside)
         if records is not None and inside is not None:
             records += [Record(*self._widen_inside(record)) for record in inside]
         return self._widen_state(output), self._widen_state(h), self._widen_state(c)

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
-from rims_rl.core.rims.cell import PLAIN, RIMCell, RIMStep, check_input, check_starts, check_state
-from rims_rl.core.rims.engines import c_loops
-from rims_rl.core.rims.engines.torch_loops import scan
-from rims_rl.core.rims.interventions import Part
+from rims_rl.core.checks import check_input, check_starts, check_state
+from rims_rl.core.core import Core, State
+from rims_rl.core.rims.cell import RIMCell, RIMStep
+from rims_rl.core.rims.engines.choose import check_engine, choose_engine
+from rims_rl.core.rims.interventions import Intervened
 from rims_rl.core.rims.trace import Record, Trace
 
 
-class RIM(nn.Module):
+class RIM(Core):
     r"""Layers of Recurrent Independent Mechanisms (Goyal et al., 2021) over a sequence: a drop-in for nn.LSTM.
 
     The equations of one step of one layer are those of :class:`RIMCell`. Layer l > 1 reads the output of the layer
@@ -30,6 +30,9 @@ class RIM(nn.Module):
         num_active: how many of them are updated at each step.
         num_layers: how many layers there are.
         batch_first: ``x``, ``output`` and ``episode_starts`` have the batch before time. The state does not change.
+        cell_class: :class:`RIMCell`, or a subclass that changes the mechanism.
+        engine: what runs the layers over a sequence: ``"readable"``, the cell's own equations in a plain loop,
+            ``"torch"`` or ``"c"``, the same much faster, or ``"auto"``, the fastest that can.
         **options: cell, input_heads, input_key_size, input_value_size, comm_heads, comm_key_size, comm_value_size,
             comm_top_k, input_dropout, comm_dropout, input_attention, communication, position_competition,
             own_elements, device, dtype: see :class:`RIMCell`.
@@ -37,8 +40,8 @@ class RIM(nn.Module):
     Inputs: x, state, episode_starts
         - **x** of shape `(T, B, input_size)`, or `(T, B, N, input_size)` for a set of N elements: positions of a
           feature map, entries of a Dict observation, words.
-        - **state**: a pair `(h_0, c_0)`, each `(num_layers, B, hidden_size)`. Default: zeros.
-        - **episode_starts** of shape `(T, B)`: not zero where the state is set to zero before that step.
+        - **state**: a pair `(h_0, c_0)`, each `(num_layers, B, hidden_size)`. Default: :meth:`initial_state`, zeros.
+        - **episode_starts** of shape `(T, B)`: where it is not zero, the state is the initial one before that step.
 
     Outputs: output, (h_n, c_n)
         - **output** of shape `(T, B, hidden_size)`: h of the last layer at each step. RIM k owns the slice
@@ -67,28 +70,39 @@ class RIM(nn.Module):
         *,
         num_layers: int = 1,
         batch_first: bool = False,
+        cell_class: type[RIMCell] = RIMCell,
+        engine: str = "auto",
         **options: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(input_size, hidden_size, num_layers, device=options.get("device"), dtype=options.get("dtype"))
         if num_layers < 1:
             raise ValueError(f"num_layers must be at least 1, got {num_layers}")
-        self.input_size = input_size
-        self.hidden_size = self.output_size = hidden_size
-        self.num_layers = num_layers
-        self.batch_first = batch_first
+        if not (isinstance(cell_class, type) and issubclass(cell_class, RIMCell)):
+            raise ValueError(f"cell_class must be RIMCell or a subclass of it, got {cell_class!r}")
+        check_engine(engine)
+        self.batch_first, self.engine = batch_first, engine
         widths = [input_size] + [hidden_size] * (num_layers - 1)
-        self.layers = nn.ModuleList(RIMCell(width, hidden_size, num_rims, num_active, **options) for width in widths)
+        self.layers = nn.ModuleList(cell_class(width, hidden_size, num_rims, num_active, **options) for width in widths)
         self._traces: list[Trace] = []
         self._dropped: frozenset[int] = frozenset()
         self._forced: frozenset[int] = frozenset()
 
     def extra_repr(self) -> str:
-        return f"num_layers={self.num_layers}, batch_first={self.batch_first}"
+        return f"num_layers={self.num_layers}, batch_first={self.batch_first}, engine={self.engine!r}"
+
+    @property
+    def cells(self) -> list[RIMCell]:
+        """The layers."""
+        return list(self.layers)  # type: ignore[arg-type]
+
+    def initial_state(self, batch: int) -> State:
+        h, c = map(torch.stack, zip(*(cell.initial_state(batch) for cell in self.cells), strict=True))
+        return h, c
 
     def forward(
-        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, episode_starts: Tensor | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        check_input(x, self.layers[0].input_value)  # type: ignore[arg-type]
+        self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        check_input(x, self.cells[0].input_value)
         if x.dim() not in (3, 4) or x.shape[-1] != self.input_size:
             lead = "B, T" if self.batch_first else "T, B"
             raise ValueError(
@@ -109,40 +123,40 @@ class RIM(nn.Module):
             check_starts(episode_starts, (steps, batch), x)
         h, c = self._check_state(state, x, batch)
         last_h, last_c = [], []
-        for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
+        for cell, h_l, c_l in zip(self.cells, h.unbind(0), c.unbind(0), strict=True):
             records: list[Record] | None = [] if self._traces else None
-            run = scan if can_scan(layer, x, h_l, c_l) else plain_scan  # type: ignore[arg-type]
             if self._dropped or self._forced:
-                part = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type]
-                x, h_l, c_l = part.scan(run, x, h_l, c_l, episode_starts, records)
+                changed = Intervened(cell, self._dropped, self._forced)
+                engine = choose_engine(self.engine, changed.cell, x, h_l, c_l)
+                x, h_l, c_l = changed.run(engine, x, h_l, c_l, episode_starts, records)
             else:
-                x, h_l, c_l = run(layer, x, h_l, c_l, episode_starts, records)  # type: ignore[arg-type]
+                engine = choose_engine(self.engine, cell, x, h_l, c_l)
+                x, h_l, c_l = engine.run(cell, x, h_l, c_l, episode_starts, records)
             last_h.append(h_l)
             last_c.append(c_l)
             for trace in self._traces:
-                trace.add(len(last_h) - 1, records)  # type: ignore[arg-type]
+                trace.add(len(last_h) - 1, records or [])
             x = x.unsqueeze(2)
         output = x.squeeze(2)
         h, c = (torch.stack(part) if len(part) > 1 else part[0].unsqueeze(0) for part in (last_h, last_c))
         return output.transpose(0, 1) if self.batch_first else output, (h, c)
 
-    def step(self, x: Tensor, state: tuple[Tensor, Tensor]) -> RIMStep:
+    def step(self, x: Tensor, state: State) -> RIMStep:
         """One step of all layers, a pure function of tensors, in the readable form: what export wraps.
 
         ``x`` is `(B, input_size)` or `(B, N, input_size)`; ``state`` and the new ``h``, ``c`` are those of
         :meth:`forward`, the rest of the result is of the last layer.
         """
-        self.layers[0].check_input(x)  # type: ignore[operator]
+        self.cells[0].check_input(x)
         h, c = self._check_state(state, x, x.shape[0])
         hs, cs = [], []
-        for layer, h_l, c_l in zip(self.layers, h.unbind(0), c.unbind(0), strict=True):
-            if self._dropped or self._forced:
-                layer = Part(layer, self._dropped, self._forced)  # type: ignore[arg-type, assignment]
-            result = layer.step_with_hooks(x, h_l, c_l)  # type: ignore[operator]
+        for cell, h_l, c_l in zip(self.cells, h.unbind(0), c.unbind(0), strict=True):
+            changed = Intervened(cell, self._dropped, self._forced) if self._dropped or self._forced else cell
+            result = changed.step_with_hooks(x, h_l, c_l)
             x = result.h
             hs.append(result.h)
             cs.append(result.c)
-        return result._replace(h=torch.stack(hs), c=torch.stack(cs))  # type: ignore[no-any-return]
+        return result._replace(h=torch.stack(hs), c=torch.stack(cs))
 
     @contextmanager
     def trace(self) -> Iterator[Trace]:
@@ -187,8 +201,7 @@ class RIM(nn.Module):
     def _intervene(self, dropped: frozenset[int], forced: frozenset[int]) -> Iterator[None]:
         before = self._dropped, self._forced
         dropped, forced = self._dropped | dropped, self._forced | forced
-        num_rims: int = self.layers[0].num_rims  # type: ignore[assignment]
-        num_active: int = self.layers[0].num_active  # type: ignore[assignment]
+        num_rims, num_active = self.cells[0].num_rims, self.cells[0].num_active
         if strangers := (dropped | forced) - set(range(num_rims)):
             raise ValueError(f"there is no RIM {min(strangers)}: RIMs are 0 to {num_rims - 1}")
         if both := dropped & forced:
@@ -204,54 +217,27 @@ class RIM(nn.Module):
             self._dropped, self._forced = before
 
     def _check_state(self, state: tuple[Tensor, Tensor] | None, x: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        shape = (self.num_layers, batch, self.hidden_size)
         if state is None:
-            zeros = x.new_zeros(shape)
-            return zeros, zeros
-        check_state(state, shape, x)
+            return self.initial_state(batch)
+        check_state(state, (self.num_layers, batch, self.hidden_size), x)
         return state
 
 
-def engine_of(module: nn.Module) -> str:
-    """Which loops the RIMs in ``module`` would be trained with on this machine: ``"C"``, ``"torch"``, ``"readable"`` if
-    they have something that only the readable equations know, or several of these. Without RIMs, ``"torch"``."""
-    engines = set()
-    for cell in module.modules():
-        if isinstance(cell, RIMCell):
-            sequence = cell.input_value.new_empty(2, 1, 1, 1)
-            fast = "C" if c_loops.usable(cell, sequence) else "torch"
-            engines.add(fast if cell.is_as_built() else "readable")
-    return " and ".join(sorted(engines)) or "torch"
+@contextmanager
+def weights_at_rest(module: nn.Module) -> Iterator[None]:
+    """Inside, what the engines make of the weights of ``module``'s RIMs is made once and used for many steps, as in a
+    rollout.
 
-
-def can_scan(cell: RIMCell, x: Tensor, h: Tensor, c: Tensor) -> bool:
-    """Whether the fast loops know all that is asked for. What traces, compiles, casts, batches or differentiates code
-    in ways of its own wants plain operations."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
-        or x.is_meta
-        or torch.is_autocast_enabled(x.device.type)
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or forward_ad._current_level >= 0
-        or not (type(x) in PLAIN and type(h) in PLAIN and type(c) in PLAIN)
-        or not cell.is_as_built()
-    )
-
-
-def plain_scan(
-    cell: RIMCell, x: Tensor, h: Tensor, c: Tensor, starts: Tensor | None = None, records: list[Record] | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`rims_rl.core.rims.engines.torch_loops.scan` as a plain loop over :meth:`RIMCell.step`."""
-    steps = []
-    for t in range(x.shape[0]):
-        if starts is not None:
-            alive = (starts[t] == 0).unsqueeze(-1)
-            h, c = torch.where(alive, h, 0), torch.where(alive, c, 0)
-        steps.append(cell.step_with_hooks(x[t], h, c))
-        h, c = steps[-1].h, steps[-1].c
-    if records is not None:
-        _, _, *rest = zip(*steps, strict=True)
-        records.append(Record(*(torch.stack(r).detach() for r in rest)))
-    return torch.stack([step.h for step in steps]), h, c
+    If a weight changes all the same, this is noticed, and it is made anew: after a step of any optimizer of torch, if
+    the weight is another tensor or has other memory (``to``, ``weight.data = ...``), and wherever autograd counts a
+    change (``load_state_dict``, ``copy_``). What torch itself cannot tell is not noticed: writing into ``weight.data``,
+    into its memory through numpy, or from another process. Any number of threads may call the module.
+    """
+    resting = [cell.at_rest for cell in module.modules() if isinstance(cell, RIMCell)]
+    for rest in resting:
+        rest.begin()
+    try:
+        yield
+    finally:
+        for rest in resting:
+            rest.end()

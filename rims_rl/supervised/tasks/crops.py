@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from rims_rl.common.errors import UserError
 from rims_rl.config.fields import Count
-from rims_rl.core import core_factory
+from rims_rl.core import Core, takes_sets
 from rims_rl.supervised.data.physics import BOX, Balls, draw, draw_velocities, place, simulate
 from rims_rl.supervised.task import TESTING, TRAINING, Task, TaskConfig, Tests
 
@@ -52,9 +52,11 @@ class Crops(Task):
     def network(self) -> nn.Module:
         config = self.config
         clips(max(config.balls, *config.test_balls), config.batch_size, 1, np.random.default_rng(0))  # or no room
-        takes_sets = getattr(_factory(config.core), "takes_sets", False)
-        core = self.core(config.element_size * (1 if takes_sets else config.crops))
-        return CropNetwork(core, takes_sets, config.crop_side, config.element_size)
+        try:
+            elements = 1 if takes_sets(config.core) else config.crops
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return CropNetwork(self.core(config.element_size * elements), config.crop_side, config.element_size)
 
     def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
         return self._clips(self.config.balls, self.config.batch_size, np.random.default_rng((TRAINING, seed, index)))
@@ -96,10 +98,10 @@ class Crops(Task):
 class CropNetwork(nn.Module):
     """Each window and its place make one element; the core's output and a place make the window there."""
 
-    def __init__(self, core: nn.Module, takes_sets: bool, crop_side: int, element_size: int) -> None:
+    def __init__(self, core: Core, crop_side: int, element_size: int) -> None:
         super().__init__()
-        self.core, self.takes_sets, self.crop_side = core, takes_sets, crop_side
-        pixels, width = crop_side**2, int(core.output_size)  # type: ignore[arg-type]
+        self.core, self.crop_side = core, crop_side
+        pixels, width = crop_side**2, core.output_size
         self.encoder = nn.Sequential(
             nn.Linear(pixels + PLACE, element_size), nn.ReLU(), nn.Linear(element_size, element_size)
         )
@@ -107,7 +109,7 @@ class CropNetwork(nn.Module):
 
     def forward(self, windows: Tensor, places: Tensor, asked: Tensor) -> Tensor:
         elements = self.encoder(torch.cat([windows, _place_features(places)], -1))  # (T, B, crops, element_size)
-        output, _ = self.core(elements if self.takes_sets else elements.flatten(2))
+        output, _ = self.core(elements if self.core.takes_sets else elements.flatten(2))
         output = output.unsqueeze(2).expand(*asked.shape[:3], -1)
         logits: Tensor = self.head(torch.cat([output, _place_features(asked)], -1))
         return logits
@@ -159,10 +161,3 @@ def measures(tp: float, fp: float, fn: float, tn: float) -> dict[str, float]:
         "F1": 2 * tp / max(2 * tp + fp + fn, 1),
         "balanced accuracy": (tp / max(tp + fn, 1) + tn / max(tn + fp, 1)) / 2,
     }
-
-
-def _factory(core: str) -> object:
-    try:
-        return core_factory(core)
-    except ValueError as error:
-        raise UserError(str(error)) from error

@@ -7,7 +7,6 @@ for LSTM cells on a CPU, if there is a C compiler (``cc``, or what ``CC`` names)
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import math
@@ -16,24 +15,23 @@ import subprocess
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell
-from rims_rl.core.rims.engines.reading import OneElement, add, is_one_element
+from rims_rl.core.rims.engines.loops import Loops
+from rims_rl.core.rims.engines.reading import OneElement, is_one_element
+from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape, add
 
 _SOURCE = Path(__file__).with_name("loops.c")
 _PADDED_BYTES = 64
 # Tuned for some processors, gcc does without fused multiply-adds in some tiles: then a row would depend, in its last
 # bits, on how many are beside it.
 _FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPADDED_BYTES={_PADDED_BYTES}")
+_WITHOUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native", "-mtune=generic"))  # what some compilers do not know
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 _SIZES = ("T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "num_active")
 # What the struct of loops.c holds, in its order, and along which of steps t, RIMs k and batch rows b it goes.
@@ -42,87 +40,24 @@ _TENSORS = {
     "keys": "tb", "values": "tb", "query": "ktb", "attention": "tb", "read": "ktb",
     "probes": "ktb", "reads": "ktb", "null": "ktb",
     "h_0": "bk", "c_0": "bk", "h": "tbk", "c": "bk", "h_in": "ktb", "c_in": "ktb", "active": "ktb", "gates": "ktb",
-    "told": "ktb", "qkv": "ktb", "p": "tb", "heard": "ktb", "read_mask": "ktb", "heard_mask": "ktb",
-    "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "ktb", "d_heard": "ktb", "d_qkv": "ktb", "d_query": "ktb",
+    "updated": "ktb", "qkv": "ktb", "p": "tb", "received": "ktb", "read_mask": "ktb", "message_mask": "ktb",
+    "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "ktb", "d_message": "ktb", "d_qkv": "ktb", "d_query": "ktb",
     "d_keys": "tb", "d_values": "tb", "d_null": "ktb",
 }  # fmt: skip
 _LARGE = 300_000  # weights of a layer
-_WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")
+_WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")  # in the order of the struct
 
 
 _one_at_a_time = threading.Lock()  # two threads would write to the same files
 _warned = False
-_at_rest: WeakKeyDictionary[RIMCell, _AtRest] = WeakKeyDictionary()  # inside weights_at_rest; lives with the layer
-_changing = threading.Lock()  # of who is in it
-_last_step = object()  # another one after each step of any optimizer
-
-
-@contextlib.contextmanager
-def weights_at_rest(module: nn.Module) -> Iterator[None]:
-    """Inside, what the loops make of the weights of ``module``'s RIMs is made once and used for many steps, as in a
-    rollout.
-
-    If a weight changes all the same, this is noticed, and it is made anew: after a step of any optimizer of torch, if
-    the weight is another tensor or has other memory (``to``, ``weight.data = ...``), and wherever autograd counts a
-    change (``load_state_dict``, ``copy_``). What torch itself cannot tell is not noticed: writing into ``weight.data``,
-    into its memory through numpy, or from another process. Any number of threads may call the module.
-    """
-    cells = [cell for cell in module.modules() if isinstance(cell, RIMCell)]
-    with _changing:
-        for cell in cells:
-            _at_rest.setdefault(cell, _AtRest()).scopes += 1
-    try:
-        yield
-    finally:
-        with _changing:
-            for cell in cells:
-                _at_rest[cell].scopes -= 1
-                if not _at_rest[cell].scopes:
-                    del _at_rest[cell]
-
-
-def _after_step(*_: Any) -> None:
-    global _last_step
-    _last_step = object()
-
-
-# A fused optimizer changes weights without autograd's knowing.
-register_optimizer_step_post_hook(_after_step)
-
-
-class _AtRest:
-    """Of one layer."""
-
-    def __init__(self) -> None:
-        self.scopes = 0
-        self.prepared: _Prepared | None = None
 
 
 class _Prepared:
     """What the loops make of a layer's weights: them packed, and structs for which no thread has a use just now."""
 
-    def __init__(self, of: tuple[Any, ...], weights: list[Tensor]) -> None:
-        self.of = of
-        # While we hold these, no other tensor gets their identity or their memory.
-        self._held = [(weight, weight.detach()) for weight in weights]
+    def __init__(self) -> None:
         self.packed: dict[str, Tensor] = {}
         self.idle: defaultdict[torch.Size, list[_Layer]] = defaultdict(list)
-
-
-def _prepared(cell: RIMCell, s: SimpleNamespace) -> _Prepared | None:
-    """What is known of the weights on the tape, if the layer's are at rest."""
-    rest = _at_rest.get(cell)
-    if rest is None:
-        return None
-    weights = [weight for name in (*_WEIGHTS, "bias_ih", "bias_hh") if (weight := getattr(s, name)) is not None]
-    try:  # Asked before the numbers are read: who changes them meanwhile is noticed at the next call.
-        of = _last_step, [(id(weight), weight._version, weight.data_ptr()) for weight in weights]
-    except RuntimeError:  # made in inference mode, where nobody counts changes
-        return None
-    prepared = rest.prepared
-    if prepared is None or prepared.of != of:
-        prepared = rest.prepared = _Prepared(of, weights)
-    return prepared
 
 
 class _Rows(ctypes.Structure):
@@ -137,49 +72,104 @@ class _Layer(ctypes.Structure):
     )
 
 
-def usable(cell: RIMCell, values: Tensor) -> bool:
-    """Whether there are loops in C for this layer; ``values`` (T, B, N, V) are what it reads."""
-    rare = cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None
-    large = cell.num_rims > 64 or values.shape[2] > 4096  # sizes of arrays on the stack
-    if len(values) == 1 and cell not in _at_rest:  # turning large weights takes longer than one product with them
-        large = large or sum(weight.numel() for weight in cell.parameters()) > _LARGE
-    fits = cell.cell == "lstm" and values.device.type == "cpu" and not rare and not large
-    return fits and library(values.dtype) is not None
+class CLoops(Loops):
+    name, key = "C", "c"
+
+    def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
+        elements = x.shape[2] if cell.input_attention else 1
+        if cell.cell != "lstm":
+            return f"the loops in C are for LSTM cells, not for cell={cell.cell!r}"
+        if cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None:
+            return "the loops in C have no position_competition, own_elements, comm_top_k or forced RIMs"
+        if cell.num_rims > 64 or elements > 4096:  # sizes of arrays on the stack
+            return f"{cell.num_rims} RIMs or {elements} elements are too many for the loops in C"
+        if x.device.type != "cpu":
+            return f"the loops in C run on a CPU, not on {x.device}"
+        # turning large weights takes longer than one product with them
+        if len(x) == 1 and not cell.at_rest and sum(weight.numel() for weight in cell.parameters()) > _LARGE:
+            return "for a single step with large weights, preparing them takes longer than the step"
+        if reason := super().refusal(cell, x):
+            return reason
+        return None if library(x.dtype) is not None else "the loops in C are not wanted, or cannot be had"
+
+    def forward(
+        self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        K, H = cell.num_rims, cell.rim_size
+        if is_one_element(cell, s):
+            OneElement(cell, s, save)
+            _check_width("weight_ih", s.reads, 4 * H)
+            if s.keys is not None:
+                _check_width("input_query", s.probes, H)
+        else:
+            s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
+            _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
+        _check_width("input_value", s.values, cell.input_value_size)
+        last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
+        state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
+        state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
+        prepared = None
+        if not save and len(s.values) == 1:  # for single steps it pays, and holds little
+            prepared = cell.at_rest.made_of([w for name in WEIGHTS if (w := getattr(s, name)) is not None], _Prepared)
+        idle = [] if prepared is None else prepared.idle[s.values.shape]
+        try:
+            layer = idle.pop()
+            _point(layer, vars(s) | state)
+        except IndexError:
+            _make_room(cell, s, save)
+            weights = _in_loop(s) | {"bias": (s.bias_ih + s.bias_hh).unsqueeze(-1)}
+            packed = {} if prepared is None else prepared.packed
+            layer = _layer(cell, s, vars(s) | state, weights, packed, turned=True)
+        library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
+        idle.append(layer)
+        return output[-1], last_c
+
+    def backward(
+        self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
+    ) -> tuple[Any, ...]:
+        d_h, d_c = (x.clone(memory_format=torch.contiguous_format) for x in (d_h, d_c))
+        state = {"d_out": d_out.contiguous(), "d_h": d_h, "d_c": d_c}
+        tape = vars(s) | {name: x.unflatten(-1, (cell.num_rims, cell.rim_size)) for name, x in state.items()}
+        one = OneElement(cell, s) if is_one_element(cell, s) else None
+        if one is None:
+            tape |= {f"d_{name}": _new(s.values, *tape[name].shape) for name in ("query", "keys", "values")}
+        elif s.keys is not None:
+            tape["d_null"] = one.d_null
+        tape["d_gates"] = _new(s.values, *s.gates.shape)
+        if cell.communication:
+            tape |= {"d_message": torch.empty_like(s.updated), "d_qkv": _new(s.values, *s.qkv.shape)}
+        layer = _layer(cell, s, tape, _in_loop(s), {}, turned=False)
+        loops, threads = library(d_h.dtype), _threads(layer)
+        loops.backward(ctypes.byref(layer), threads)
+
+        def add_product(name: str, x: str, d: str, transpose: bool = True) -> None:
+            """Add the sum over steps and rows of x times d to the gradient called ``name``."""
+            rows, width = [getattr(layer, key) for key in (x, d)], [tape[key].shape[-1] for key in (x, d)]
+            out = s.values.new_empty(cell.num_rims, *width)
+            x_of, d_of = (ctypes.byref(part) for part in rows)
+            every = name == "comm_qkv" or cell.num_active == cell.num_rims
+            loops.weight_gradient(ctypes.byref(layer), threads, x_of, width[0], d_of, width[1], every, out.data_ptr())
+            add(gradients, name, out.transpose(1, 2) if transpose else out)
+
+        if one is None:
+            d_keys, d_values = tape["d_keys"], tape["d_values"]
+            add_product("input_query", "h_in", "d_query")
+            add_product("weight_ih", "read", "d_gates")
+        else:
+            rows = None
+            if cell.num_active < cell.num_rims:
+                rows = [active.flatten().nonzero().squeeze(1) for active in s.active]
+            d_keys, d_values = one.after_backward(tape["d_gates"], s.h_in, rows, gradients)
+        add_product("weight_hh", "h_in", "d_gates")
+        for name in ("bias_ih", "bias_hh"):
+            add(gradients, name, tape["d_gates"].sum((1, 2)))
+        if cell.communication:
+            add_product("comm_qkv", "updated", "d_qkv")
+            add_product("comm_out", "d_message", "received", transpose=False)
+        return d_keys, d_values, d_h, d_c
 
 
-def forward(
-    cell: RIMCell, s: SimpleNamespace, h: Tensor, c: Tensor, save: bool, output: Tensor
-) -> tuple[Tensor, Tensor]:
-    """As ``_forward`` of ``torch_loops``. What the backward wants goes onto the tape ``s``."""
-    K, H = cell.num_rims, cell.rim_size
-    if is_one_element(cell, s):
-        OneElement(cell, s, save)
-        _check_width("weight_ih", s.reads, 4 * H)
-        if s.keys is not None:
-            _check_width("input_query", s.probes, H)
-    else:
-        s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
-        _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
-    _check_width("input_value", s.values, cell.input_value_size)
-    last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
-    state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
-    state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
-    prepared = None if save or len(s.values) > 1 else _prepared(cell, s)  # for single steps it pays, and holds little
-    idle = [] if prepared is None else prepared.idle[s.values.shape]
-    try:
-        layer = idle.pop()
-        _point(layer, vars(s) | state)
-    except IndexError:
-        _make_room(cell, s, save)
-        weights = _in_loop(s) | {"bias": (s.bias_ih + s.bias_hh).unsqueeze(-1)}
-        packed = {} if prepared is None else prepared.packed
-        layer = _layer(cell, s, vars(s) | state, weights, packed, turned=True)
-    library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
-    idle.append(layer)
-    return output[-1], last_c
-
-
-def _make_room(cell: RIMCell, s: SimpleNamespace, save: bool) -> None:
+def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
     """For everything the loop writes, of all steps or only of the last."""
     T, B, N, V = s.values.shape
     K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
@@ -187,57 +177,11 @@ def _make_room(cell: RIMCell, s: SimpleNamespace, save: bool) -> None:
     if not is_one_element(cell, s):
         s.query, s.read = new(*lead, n * cell.input_key_size), new(*lead, V)
         s.attention = new(lead[1], B * n, K, N + 1)
-    s.h_in, s.c_in, s.told, s.gates = new(*lead, H), new(*lead, H), new(*lead, H), new(*lead, 4 * H)
+    s.h_in, s.c_in, s.updated, s.gates = new(*lead, H), new(*lead, H), new(*lead, H), new(*lead, 4 * H)
     s.active = s.values.new_full((*lead, 1), cell.num_active == K)
     if cell.communication:
-        s.qkv, s.heard = new(*lead, s.comm_qkv.shape[1]), new(*lead, s.comm_out.shape[2])
+        s.qkv, s.received = new(*lead, s.comm_qkv.shape[1]), new(*lead, s.comm_out.shape[2])
         s.p = new(lead[1], B * m, K, K).transpose(2, 3)  # who is heard, who listens; in memory the other way round
-
-
-def backward(
-    cell: RIMCell, s: SimpleNamespace, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: SimpleNamespace
-) -> tuple[Any, ...]:
-    """As ``_backward`` of :mod:`rims_rl.core.rims.engines.torch_loops`."""
-    d_h, d_c = (x.clone(memory_format=torch.contiguous_format) for x in (d_h, d_c))
-    state = {"d_out": d_out.contiguous(), "d_h": d_h, "d_c": d_c}
-    tape = vars(s) | {name: x.unflatten(-1, (cell.num_rims, cell.rim_size)) for name, x in state.items()}
-    one = OneElement(cell, s) if is_one_element(cell, s) else None
-    if one is None:
-        tape |= {f"d_{name}": _new(s.values, *tape[name].shape) for name in ("query", "keys", "values")}
-    elif s.keys is not None:
-        tape["d_null"] = one.d_null
-    tape["d_gates"] = _new(s.values, *s.gates.shape)
-    if cell.communication:
-        tape |= {"d_heard": torch.empty_like(s.told), "d_qkv": _new(s.values, *s.qkv.shape)}
-    layer = _layer(cell, s, tape, _in_loop(s), {}, turned=False)
-    loops, threads = library(d_h.dtype), _threads(layer)
-    loops.backward(ctypes.byref(layer), threads)
-
-    def add_product(name: str, x: str, d: str, transpose: bool = True) -> None:
-        """Add the sum over steps and rows of x times d to the gradient called ``name``."""
-        rows, width = [getattr(layer, key) for key in (x, d)], [tape[key].shape[-1] for key in (x, d)]
-        out = s.values.new_empty(cell.num_rims, *width)
-        x_of, d_of = (ctypes.byref(part) for part in rows)
-        every = name == "comm_qkv" or cell.num_active == cell.num_rims
-        loops.weight_gradient(ctypes.byref(layer), threads, x_of, width[0], d_of, width[1], every, out.data_ptr())
-        add(gradients, name, out.transpose(1, 2) if transpose else out)
-
-    if one is None:
-        d_keys, d_values = tape["d_keys"], tape["d_values"]
-        add_product("input_query", "h_in", "d_query")
-        add_product("weight_ih", "read", "d_gates")
-    else:
-        rows = None
-        if cell.num_active < cell.num_rims:
-            rows = [active.flatten().nonzero().squeeze(1) for active in s.active]
-        d_keys, d_values = one.after_backward(tape["d_gates"], s.h_in, rows, gradients)
-    add_product("weight_hh", "h_in", "d_gates")
-    for name in ("bias_ih", "bias_hh"):
-        add(gradients, name, tape["d_gates"].sum((1, 2)))
-    if cell.communication:
-        add_product("comm_qkv", "told", "d_qkv")
-        add_product("comm_out", "d_heard", "heard", transpose=False)
-    return d_keys, d_values, d_h, d_c
 
 
 def _new(like: Tensor, *shape: int) -> Tensor:
@@ -246,7 +190,7 @@ def _new(like: Tensor, *shape: int) -> Tensor:
     return like.new_empty(size + _PADDED_BYTES // like.element_size())[:size].view(shape)
 
 
-def _in_loop(s: SimpleNamespace) -> dict[str, Tensor]:
+def _in_loop(s: Tape) -> dict[str, Tensor]:
     """The weights that the loops multiply with: with one element the input's are not among them."""
     names = _WEIGHTS if hasattr(s, "query") else ("weight_hh", "comm_qkv", "comm_out")
     return {name: weight for name in names if (weight := getattr(s, name)) is not None}
@@ -259,7 +203,7 @@ def _threads(layer: _Layer) -> int:
 
 def _layer(
     cell: RIMCell,
-    s: SimpleNamespace,
+    s: Tape,
     tape: dict[str, Any],
     weights: dict[str, Tensor],
     packed: dict[str, Tensor],
@@ -309,7 +253,7 @@ def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
 
 
 def _check_kind(name: str, tensor: Tensor, like: Tensor) -> None:
-    """The loops believe what they are told: whatever they are to read or write is looked at here first."""
+    """The loops believe what they are updated: whatever they are to read or write is looked at here first."""
     if tensor.dtype is not like.dtype or not tensor.is_cpu:
         raise ValueError(f"{name} must be {like.dtype} on cpu, as the input is, got {tensor.dtype} on {tensor.device}")
 
@@ -342,7 +286,10 @@ def _load(dtype: torch.dtype) -> tuple[Any, str | None]:
         from rims_rl.core.rims.engines import compiling  # not on Windows
 
         with _one_at_a_time:
-            loops = compiling.load(_SOURCE, (*_FLAGS, f"-Dreal={_TYPES[dtype]}"))
+            loops = compiling.load_first(
+                _SOURCE,
+                [(*(f for f in _FLAGS if f not in without), f"-Dreal={_TYPES[dtype]}") for without in _WITHOUT],
+            )
     except (ImportError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         return None, str(error)
     pointer, size = ctypes.c_void_p, ctypes.c_long

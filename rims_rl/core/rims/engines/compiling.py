@@ -27,9 +27,18 @@ _BUILDING = "build_"  # prefix of folders in which a compiler is at work
 _LONGEST = 300  # seconds for the compiler, which takes five
 
 
+def load_first(source: Path, choices: Sequence[Sequence[str]]) -> ctypes.CDLL:
+    """The library made of ``source`` with the first of these flags that the compiler knows. Raises an OSError,
+    ValueError or SubprocessError that says why it cannot be had."""
+    for flags in choices[1:]:
+        with contextlib.suppress(OSError):
+            return load(source, choices[0])
+        choices = [flags]
+    return load(source, choices[0])
+
+
 def load(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
-    """The library made of ``source`` with these flags. Raises an OSError, ValueError or SubprocessError that says why
-    it cannot be had."""
+    """The library made of ``source`` with these flags."""
     command = [*(shlex.split(os.environ.get("CC", "cc")) or [""]), *flags]
     what = hashlib.sha256(source.read_bytes() + "\0".join([*command, _processor()]).encode()).hexdigest()[:16]
     with _cache_folder() as folder:

@@ -1,7 +1,7 @@
 /* The time loops of a RIM layer with LSTM cells, forward and backward: what rims_rl/core/scan.py does in torch.
  *
  * Rows of a batch do not know of each other, so each thread takes some rows through all steps, and nobody waits. A RIM
- * that is not active costs little more than its share of the communication. rims_rl/core/native.py compiles this with
+ * that is not active costs little more than its share of the communication. c_loops.py compiles this with
  * -Dreal=float or -Dreal=double, and makes room for all tensors. Letters for sizes are those of scan.py: T steps,
  * B batch, K RIMs, H units per RIM, N elements, n input heads of key size d and value size w, m communication heads of
  * key size e and value size v. */
@@ -35,10 +35,10 @@ typedef struct {
     rows keys, values, query, attention, read; /* of a set; attention (n, K, N + 1) for each row of the batch */
     rows probes, reads, null;                  /* of one element, see OneElement in reading.py */
     rows h_0, c_0, h, c, h_in, c_in;           /* the first state, after each step, and going into the step */
-    rows active, gates, told;                  /* told: h before communication */
-    rows qkv, p, heard;                        /* p (m, K who listens, K who is heard) for each row of the batch */
-    rows read_mask, heard_mask;                /* of dropout, or absent: of what is read, and of what h gains by hearing */
-    rows d_out, d_h, d_c, d_gates, d_heard, d_qkv, d_query, d_keys, d_values, d_null;
+    rows active, gates, updated;                  /* updated: h before communication */
+    rows qkv, p, received;                        /* p (m, K who listens, K who is heard) for each row of the batch */
+    rows read_mask, message_mask;                /* of dropout, or absent: of what is read, and of what h gains by hearing */
+    rows d_out, d_h, d_c, d_gates, d_message, d_qkv, d_query, d_keys, d_values, d_null;
     real *bias, *input_query, *weight_ih, *weight_hh, *comm_qkv, *comm_out; /* columns padded to whole vectors */
 } layer;
 
@@ -257,20 +257,20 @@ static void compete(const layer *l, long t, long b, const real *null) {
     }
 }
 
-static void lstm_cell(real *gates, const real *c, real *c_new, real *told, long H) {
+static void lstm_cell(real *gates, const real *c, real *c_new, real *updated, long H) {
     real *i = gates, *f = gates + H, *g = gates + 2 * H, *o = gates + 3 * H;
     for (long j = 0; j < H; j++) g[j] += g[j];
     for (long j = 0; j < 4 * H; j++) gates[j] = sigmoid(gates[j]);
     for (long j = 0; j < H; j++) g[j] = 2 * g[j] - 1; /* tanh(x) = 2 sigmoid(2 x) - 1 */
     for (long j = 0; j < H; j++) c_new[j] = f[j] * c[j] + i[j] * g[j];
-    for (long j = 0; j < H; j++) told[j] = o[j] * (2 * sigmoid(2 * c_new[j]) - 1);
+    for (long j = 0; j < H; j++) updated[j] = o[j] * (2 * sigmoid(2 * c_new[j]) - 1);
 }
 
 /* What active RIMs hear of all of them. Rows of p of the others are of no use. */
 static void listen(const layer *l, long t, long b) {
     const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
-    real *p = row(&l->p, t, 0, b), *weights[K], *heard[K];
+    real *p = row(&l->p, t, 0, b), *weights[K], *received[K];
     fill(p, 0, l->m * K * K);
     for (long head = 0; head < l->m; head++)
         for (long k = 0; k < K; k++) {
@@ -283,23 +283,23 @@ static void listen(const layer *l, long t, long b) {
         long count = 0;
         for (long k = 0; k < K; k++)
             if (is_active(l, t, k, b))
-                weights[count] = p + (head * K + k) * K, heard[count++] = row(&l->heard, t, k, b) + head * v;
-        set_product(count, weights, K, row(&l->qkv, t, 0, b) + head * size + 2 * e, l->qkv.k, heard, v);
+                weights[count] = p + (head * K + k) * K, received[count++] = row(&l->received, t, k, b) + head * v;
+        set_product(count, weights, K, row(&l->qkv, t, 0, b) + head * size + 2 * e, l->qkv.k, received, v);
     }
 }
 
-/* Add what active RIMs heard to their h. */
+/* Add what active RIMs received to their h. */
 static void hear(const layer *l, long t, long k, long begin, long end) {
     const long H = l->H, values = l->m * l->v;
-    if (!l->heard_mask.at) {
-        transform(l, t, k, begin, end, 0, &l->heard, values, l->comm_out, &l->h, H);
+    if (!l->message_mask.at) {
+        transform(l, t, k, begin, end, 0, &l->received, values, l->comm_out, &l->h, H);
         return;
     }
     real *gain = calloc((end - begin) * H, sizeof(real));
     const rows of_gain = {gain - begin * H, 0, 0, H};
-    transform(l, t, k, begin, end, 0, &l->heard, values, l->comm_out, &of_gain, H);
+    transform(l, t, k, begin, end, 0, &l->received, values, l->comm_out, &of_gain, H);
     for (long b = begin; b < end; b++) {
-        multiply(row(&of_gain, t, k, b), row(&l->heard_mask, t, k, b), H);
+        multiply(row(&of_gain, t, k, b), row(&l->message_mask, t, k, b), H);
         add_scaled(row(&l->h, t, k, b), 1, row(&of_gain, t, k, b), H);
     }
     free(gain);
@@ -332,7 +332,7 @@ static void forward_rows(const layer *l, long begin, long end) {
             for (long b = begin; b < end; b++) {
                 if (!is_active(l, t, k, b)) {
                     copy(row(&l->c, t, k, b), row(&l->c_in, t, k, b), H);
-                    copy(row(&l->told, t, k, b), row(&l->h_in, t, k, b), H);
+                    copy(row(&l->updated, t, k, b), row(&l->h_in, t, k, b), H);
                     continue;
                 }
                 real *gates = row(&l->gates, t, k, b);
@@ -345,12 +345,12 @@ static void forward_rows(const layer *l, long begin, long end) {
             if (l->query.at) transform(l, t, k, begin, end, 0, &l->read, V, l->weight_ih, &l->gates, G);
             transform(l, t, k, begin, end, 0, &l->h_in, H, l->weight_hh, &l->gates, G);
             for (long b = begin; b < end; b++) {
-                real *told = row(&l->told, t, k, b);
+                real *updated = row(&l->updated, t, k, b);
                 if (is_active(l, t, k, b))
-                    lstm_cell(row(&l->gates, t, k, b), row(&l->c_in, t, k, b), row(&l->c, t, k, b), told, H);
-                copy(row(&l->h, t, k, b), told, H);
+                    lstm_cell(row(&l->gates, t, k, b), row(&l->c_in, t, k, b), row(&l->c, t, k, b), updated, H);
+                copy(row(&l->h, t, k, b), updated, H);
             }
-            if (l->qkv.at) transform(l, t, k, begin, end, 1, &l->told, H, l->comm_qkv, &l->qkv, size);
+            if (l->qkv.at) transform(l, t, k, begin, end, 1, &l->updated, H, l->comm_qkv, &l->qkv, size);
         }
         if (!l->qkv.at) continue;
         for (long b = begin; b < end; b++) listen(l, t, b);
@@ -360,11 +360,11 @@ static void forward_rows(const layer *l, long begin, long end) {
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* From the gradient of what RIMs heard, zero where they are not active, to that of queries, keys and values. */
-static void listen_backward(const layer *l, long t, long b, const rows *d_heard) {
+/* From the gradient of what RIMs received, zero where they are not active, to that of queries, keys and values. */
+static void listen_backward(const layer *l, long t, long b, const rows *d_message) {
     const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
-    /* (listens, is heard), and the other way round; p the other way round */
+    /* (listens, is received), and the other way round; p the other way round */
     real d_logits[K * K], turned[K * K], p_turned[K * K];
     real *d_of[K], *turned_of[K], *p_of[K], *d_query[K], *d_key[K], *d_value[K];
     for (long head = 0; head < l->m; head++) {
@@ -373,7 +373,7 @@ static void listen_backward(const layer *l, long t, long b, const rows *d_heard)
             real sum = 0;
             fill(d_logits + k * K, 0, K);
             for (long j = 0; j < K && is_active(l, t, k, b); j++) {
-                const real d_p = dot(row(d_heard, t, k, b) + head * v, qkv + j * l->qkv.k + 2 * e, v);
+                const real d_p = dot(row(d_message, t, k, b) + head * v, qkv + j * l->qkv.k + 2 * e, v);
                 d_logits[k * K + j] = p[k * K + j] * d_p;
                 sum += d_logits[k * K + j];
             }
@@ -387,7 +387,7 @@ static void listen_backward(const layer *l, long t, long b, const rows *d_heard)
         }
         set_product(K, d_of, K, qkv + e, l->qkv.k, d_query, e);
         set_product(K, turned_of, K, qkv, l->qkv.k, d_key, e);
-        set_product(K, p_of, K, row(d_heard, t, 0, b) + head * v, d_heard->k, d_value, v);
+        set_product(K, p_of, K, row(d_message, t, 0, b) + head * v, d_message->k, d_value, v);
     }
 }
 
@@ -438,7 +438,7 @@ static void backward_rows(const layer *l, long begin, long end) {
     const long K = l->K, H = l->H, G = 4 * H, V = l->n * l->w, queries = l->n * l->d;
     const long size = l->m * (2 * l->e + l->v), values = l->m * l->v, width = values > V ? values : V;
     const long room = (end - begin) * K * width;
-    real *scratch = malloc((room + LANES) * sizeof(real)); /* gradients of what was heard, then of what was read */
+    real *scratch = malloc((room + LANES) * sizeof(real)); /* gradients of what was received, then of what was read */
     const rows of_read = {scratch - begin * K * width, 0, width, K * width};
 
     for (long t = l->T - 1; t >= 0; t--) {
@@ -450,10 +450,10 @@ static void backward_rows(const layer *l, long begin, long end) {
             for (long k = 0; k < K; k++) {
                 for (long b = begin; b < end; b++)
                     if (is_active(l, t, k, b)) {
-                        copy(row(&l->d_heard, t, k, b), row(&l->d_h, t, k, b), H);
-                        if (l->heard_mask.at) multiply(row(&l->d_heard, t, k, b), row(&l->heard_mask, t, k, b), H);
+                        copy(row(&l->d_message, t, k, b), row(&l->d_h, t, k, b), H);
+                        if (l->message_mask.at) multiply(row(&l->d_message, t, k, b), row(&l->message_mask, t, k, b), H);
                     }
-                transform(l, t, k, begin, end, 0, &l->d_heard, H, l->comm_out, &of_read, values);
+                transform(l, t, k, begin, end, 0, &l->d_message, H, l->comm_out, &of_read, values);
             }
             for (long b = begin; b < end; b++) listen_backward(l, t, b, &of_read);
             for (long k = 0; k < K; k++) {

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell, order, smallest
+from rims_rl.core.rims.engines.tape import Gradients, Tape, add
 
 
 class OneElement:
@@ -22,7 +22,7 @@ class OneElement:
     Made with ``save`` before the forward loop, and without it before the backward loop, as :class:`Set` is.
     """
 
-    def __init__(self, cell: RIMCell, s: SimpleNamespace, save: bool | None = None) -> None:
+    def __init__(self, cell: RIMCell, s: Tape, save: bool | None = None) -> None:
         T, B, _, _ = s.values.shape
         K = cell.num_rims
         self.cell, self.s = cell, s
@@ -34,7 +34,7 @@ class OneElement:
             if s.keys is not None:  # minus the logit of x is the log-odds of null
                 keys = (s.keys.view(1, T * B, -1) * (-1 / math.sqrt(cell.input_key_size))).expand(K, -1, -1)
                 s.probes = torch.bmm(keys, s.input_query).view(K, T, B, -1)
-                self.null_of = new_steps(s, "null", 1, T, (K, B, 1), save)
+                self.null_of = s.buffers("null", 1, T, (K, B, 1), save)
         elif s.keys is not None:
             self.d_null = s.null * (s.null - 1)  # minus sigmoid', since the attention to x is 1 - null
             self.d_null_of = self.d_null.unbind(1)
@@ -61,7 +61,7 @@ class OneElement:
         return d_h.addcmul_(d_null, self.probes_of[t])
 
     def after_backward(
-        self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: SimpleNamespace
+        self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: Gradients
     ) -> tuple[Tensor | None, Tensor]:
         s, (K, T, B, _) = self.s, d_inp.shape
         values, d_keys = s.values.flatten(0, 2), None
@@ -93,20 +93,20 @@ class OneElement:
 class Set:
     """Reading a set of elements, or with several heads: attention and read stay in the loop."""
 
-    def __init__(self, cell: RIMCell, s: SimpleNamespace, save: bool | None = None) -> None:
+    def __init__(self, cell: RIMCell, s: Tape, save: bool | None = None) -> None:
         T, B, N, V = s.values.shape
         K, n, d, new = cell.num_rims, cell.input_heads, cell.input_key_size, s.values.new_empty
         self.cell, self.s = cell, s
         if save is not None:
             s.key_rows = self._with_null(s.keys * (1 / math.sqrt(d)))  # (T, B * n, N + 1, d)
             s.value_rows = self._with_null(s.values)
-            self.query_of = new_steps(s, "query", 0, T, (B * n, K, d), save)
-            self.attention_of = new_steps(s, "attention", 0, T, (B * n, K, N + 1), save)
-            self.read_of = new_steps(s, "read", 1, T, (K, B, V), save)
+            self.query_of = s.buffers("query", 0, T, (B * n, K, d), save)
+            self.attention_of = s.buffers("attention", 0, T, (B * n, K, N + 1), save)
+            self.read_of = s.buffers("read", 1, T, (K, B, V), save)
             self.foreign = F.pad(cell.foreign(N, s.values.device), (0, 1)) if cell.own_elements else None
             s.kept = None
             if cell.position_competition:
-                self.kept_of = new_steps(s, "kept", 0, T, (B * n, K, N + 1), save)
+                self.kept_of = s.buffers("kept", 0, T, (B * n, K, N + 1), save)
         else:
             self.d_logits, self.d_read = torch.empty_like(s.attention), new(T, B * n, K, V // n)
             self.d_query = new(K, T, B, n * d)
@@ -157,7 +157,7 @@ class Set:
         return torch.baddbmm(d_h, self.d_query[:, t], s.input_query)
 
     def after_backward(
-        self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: SimpleNamespace
+        self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: Gradients
     ) -> tuple[Tensor, Tensor]:
         s, (T, B, N, _), n = self.s, self.s.values.shape, self.cell.input_heads
         weights = s.attention if s.kept is None else s.attention * s.kept
@@ -173,32 +173,13 @@ class Set:
         return d_keys, d_values
 
 
-def is_one_element(cell: RIMCell, s: SimpleNamespace) -> bool:
+def is_one_element(cell: RIMCell, s: Tape) -> bool:
     plain = not (cell.position_competition or cell.own_elements)
     return s.keys is None or (s.keys.shape[2] == 1 and cell.input_heads == 1 and plain)
 
 
-def new_steps(
-    s: SimpleNamespace, name: str, dim: int, steps: int, shape: tuple[int, ...], save: bool
-) -> Sequence[Tensor]:
-    """One buffer for each step. Kept for the backward they are views, along ``dim``, of one tensor on the tape; if not
-    they are all the same one, which each step overwrites."""
-    if not save:
-        buffer = s.values.new_empty(shape)
-        setattr(s, name, buffer.unsqueeze(dim))
-        return [buffer] * steps
-    setattr(s, name, s.values.new_empty(*shape[:dim], steps, *shape[dim:]))
-    return getattr(s, name).unbind(dim)  # type: ignore[no-any-return]
-
-
-def add(gradients: SimpleNamespace, name: str, gradient: Tensor) -> None:
-    """Sum up over the pieces of a sequence."""
-    so_far = getattr(gradients, name)
-    setattr(gradients, name, gradient if so_far is None else so_far.add_(gradient))
-
-
 def add_weight_gradient(
-    gradients: SimpleNamespace, name: str, d_out: Tensor, inp: Tensor, rows: list[Tensor] | None = None
+    gradients: Gradients, name: str, d_out: Tensor, inp: Tensor, rows: list[Tensor] | None = None
 ) -> None:
     """Add (K, T, B, o) times (K, T, B, i), summed over steps and batch, to the gradient (K, o, i) called ``name``.
 
@@ -213,8 +194,8 @@ def add_weight_gradient(
         gradient[k].addmm_(d_out[k][row].t(), inp[k][row])
 
 
-def _zeros(gradients: SimpleNamespace, name: str, shape: Sequence[int], like: Tensor) -> Tensor:
+def _zeros(gradients: Gradients, name: str, shape: Sequence[int], like: Tensor) -> Tensor:
     """The gradient so far, zeros at first."""
-    if getattr(gradients, name) is None:
-        setattr(gradients, name, like.new_zeros(shape))
-    return getattr(gradients, name)  # type: ignore[no-any-return]
+    if name not in gradients:
+        gradients[name] = like.new_zeros(shape)
+    return gradients[name]

@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.utils import parametrize, prune
 
 from rims_rl import RIM, RIMCell
-from rims_rl.core import LSTM, engine_of
+from rims_rl.core import LSTM, engine_of, weights_at_rest
 from rims_rl.core.rims.engines import c_loops
 
 KINDS = {"C": {}, "C, set": {"input_heads": 2}, "torch": {"cell": "gru"}}
@@ -40,7 +40,7 @@ def test_another_dtype_than_that_of_the_weights_is_named_by_every_entry_point(op
         "c": [lambda: rim(x, (h, c.to(dtype))), lambda: cell(x[0], (h[0], c[0].to(dtype)))],
     }
     calls["c"].append(lambda: rim.step(x[0], (h, c.to(dtype))))
-    with torch.set_grad_enabled(with_grad), c_loops.weights_at_rest(rim):
+    with torch.set_grad_enabled(with_grad), weights_at_rest(rim):
         for name, call in ((name, call) for name, all_calls in calls.items() for call in all_calls):
             with pytest.raises(
                 ValueError, match=rf"{name} must be torch.float32, .*, got {dtype}; `to\(torch.float32\)`"
@@ -197,9 +197,9 @@ def test_hooks_of_a_cell_take_effect(options, with_grad):
 
 def test_a_subclass_has_its_own_equations():
     class Deaf(RIMCell):
-        def _communicate(self, told):
-            heard, weights = super()._communicate(told)
-            return 0 * heard, weights
+        def communicate(self, h):
+            message, weights = super().communicate(h)
+            return 0 * message, weights
 
     rim, deaf, x = make(communication=False), make(), torch.randn(4, 3, 5)
     deaf.layers[0] = Deaf(5, 18, 6, 4)

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import pytest
@@ -11,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rims_rl import RIM, RIMCell
-from rims_rl.core.rims.engines import c_loops
-from rims_rl.core.rims.engines.torch_loops import scan
-from rims_rl.core.rims.layer import plain_scan
-from tests.core import reference
+from rims_rl.core.rims.engines.choose import ENGINES, fastest
+from tests.helpers import paper_equations
+from tests.helpers.engines import in_c_and_in_torch, needs_c
 
 
 @st.composite
@@ -54,17 +52,6 @@ def layers(draw, max_layers=2):
     return rim, x, state, starts
 
 
-in_c_and_in_torch = pytest.mark.parametrize("loops", ["c", "torch"])
-
-
-@contextmanager
-def running(loops):
-    """The time loops in C, which must be there, or in torch."""
-    assert c_loops.library(torch.float64) is not None
-    with mock.patch.object(c_loops, "usable", c_loops.usable if loops == "c" else lambda *_: False):
-        yield
-
-
 def gradients(outputs, inputs):
     torch.manual_seed(0)
     weights = [torch.randn(output.shape, dtype=output.dtype) for output in outputs]
@@ -80,9 +67,10 @@ def gradients(outputs, inputs):
 def test_layer_equals_the_papers_equations_forward_and_in_every_gradient(loops, case):
     rim, x, state, starts = case
     inputs = [x, *state, *rim.parameters()]
-    with rim.trace() as trace, running(loops):
+    rim.engine = "auto" if loops == "c" else "torch"
+    with rim.trace() as trace:
         output, (h, c) = rim(x, state, starts)
-    expected, (h_expected, c_expected), active = reference.run(rim, x, state, starts)
+    expected, (h_expected, c_expected), active = paper_equations.run(rim, x, state, starts)
     assert torch.equal(trace.active, active)
     ours = [output, h, c, *gradients([output, h, c], inputs)]
     theirs = [expected, h_expected, c_expected, *gradients([expected, h_expected, c_expected], inputs)]
@@ -98,13 +86,13 @@ def test_fast_and_readable_paths_are_the_same_function(loops, case):
     (cell,) = rim.layers
     inputs = [x, h, c, *cell.parameters()]
     results = []
-    for path in (scan, plain_scan):
+    fast = fastest(cell, x) if loops == "c" else ENGINES["torch"]
+    for engine in (fast, ENGINES["readable"]):
         records = []
-        with running(loops):
-            outputs = path(cell, x, h[0], c[0], starts, records)
+        outputs = engine.run(cell, x, h[0], c[0], starts, records)
         results.append([*outputs, *gradients(outputs, inputs), *records[0]])
-    with torch.no_grad(), running(loops):
-        torch.testing.assert_close(scan(cell, x, h[0], c[0], starts), tuple(results[0][:3]), rtol=0, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(fast.run(cell, x, h[0], c[0], starts), tuple(results[0][:3]), rtol=0, atol=1e-12)
     for fast, readable in zip(*results, strict=True):
         torch.testing.assert_close(fast, readable, rtol=1e-10, atol=1e-10)
 
@@ -113,7 +101,7 @@ def test_fast_and_readable_paths_are_the_same_function(loops, case):
 @settings(max_examples=60, deadline=None)
 @given(case=layers(max_layers=1), rates=st.tuples(*[st.sampled_from([0.0, 0.5])] * 2))
 def test_dropout_of_all_steps_at_once_is_dropout_step_by_step(loops, case, rates):
-    """With the same masks: those that scan() draws are dealt out, step by step, to the readable path."""
+    """With the same masks: those that the loops draw are dealt out, step by step, to the readable path."""
     rim, x, (h, c), starts = case
     (cell,) = rim.layers
     cell.input_dropout, cell.comm_dropout = rates
@@ -124,8 +112,9 @@ def test_dropout_of_all_steps_at_once_is_dropout_step_by_step(loops, case, rates
         masks[which] = dropout(ones, rate)
         return masks[which]
 
-    with running(loops), mock.patch("torch.nn.functional.dropout", draw):
-        outputs = scan(cell, x, h[0], c[0], starts)
+    engine = fastest(cell, x) if loops == "c" else ENGINES["torch"]
+    with mock.patch("torch.nn.functional.dropout", draw):
+        outputs = engine.run(cell, x, h[0], c[0], starts)
     fast = [*outputs, *gradients(outputs, inputs)]
     order = iter((step, which) for step in range(len(x)) for which in ["read", "heard"][: 1 + cell.communication])
 
@@ -134,7 +123,7 @@ def test_dropout_of_all_steps_at_once_is_dropout_step_by_step(loops, case, rates
         return vector * masks[which][:, step].transpose(0, 1) if which in masks else vector
 
     with mock.patch("torch.nn.functional.dropout", deal):
-        outputs = plain_scan(cell, x, h[0], c[0], starts)
+        outputs = ENGINES["readable"].run(cell, x, h[0], c[0], starts)
     assert ("read" in masks, "heard" in masks) == (rates[0] > 0, rates[1] > 0 and cell.communication)
     for a, b in zip(fast, [*outputs, *gradients(outputs, inputs)], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
@@ -152,7 +141,7 @@ def test_dropped_and_forced_rims_are_those_of_the_equations_with_them_set_by_han
     inputs = [x, *state, *rim.parameters()]
     with rim.drop(*dropped), rim.force(*forced), rim.trace() as trace:
         output, (h, c) = rim(x, state, starts)
-    expected = reference.run(rim, x, state, starts, dropped, forced)
+    expected = paper_equations.run(rim, x, state, starts, dropped, forced)
     assert torch.equal(trace.active, expected[2])
     assert not trace.active[..., dropped].any() and trace.active[..., forced].all()
     outside = [
@@ -335,18 +324,20 @@ def test_gradient_does_not_cross_an_episode_start():
     assert (gradient[:3] == 0).all() and (gradient[3:] != 0).any(-1).all()
 
 
-ENGINES = {
+WAYS = {
     "C": {},
     "torch": {"comm_top_k": 6},
     "torch, gru": {"cell": "gru"},
     "torch, competition": {"position_competition": True},
+    "readable": {"engine": "readable"},
 }
+in_all_ways = pytest.mark.parametrize("way", [pytest.param(way, marks=needs_c if way == "C" else ()) for way in WAYS])
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "readable"])
+@in_all_ways
 @pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
-def test_a_reset_forgets_what_is_not_finite_and_so_does_its_gradient(engine, bad):
-    rim = RIM(5, 18, 6, 4, num_layers=2, **ENGINES.get(engine, {}))
+def test_a_reset_forgets_what_is_not_finite_and_so_does_its_gradient(way, bad):
+    rim = RIM(5, 18, 6, 4, num_layers=2, **WAYS[way])
     x, starts = torch.randn(4, 2, 5, requires_grad=True), torch.tensor([[1, 0], [0, 0], [0, 1], [0, 0]])
     state = [torch.randn(2, 2, 18) for _ in range(2)]
     fresh = [part.clone() for part in state]
@@ -355,8 +346,7 @@ def test_a_reset_forgets_what_is_not_finite_and_so_does_its_gradient(engine, bad
         part.requires_grad_()
     results = []
     for begin in (state, fresh):
-        with mock.patch("rims_rl.core.rims.layer.scan", plain_scan) if engine == "readable" else nullcontext():
-            output, (h, c) = rim(x, tuple(begin), starts)
+        output, (h, c) = rim(x, tuple(begin), starts)
         loss = output.square().sum() + h.sum() + c.sum()
         results.append([output, h, c, *torch.autograd.grad(loss, [x, *rim.parameters()], retain_graph=True)])
         if begin is state:
@@ -368,15 +358,12 @@ def test_a_reset_forgets_what_is_not_finite_and_so_does_its_gradient(engine, bad
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("rims", [1, 6])
-@pytest.mark.parametrize("engine", [*ENGINES, "readable"])
-def test_outputs_and_states_share_no_memory(engine, rims, layers, grad):
-    options = {
-        name: min(rims, value) if name == "comm_top_k" else value for name, value in ENGINES.get(engine, {}).items()
-    }
+@in_all_ways
+def test_outputs_and_states_share_no_memory(way, rims, layers, grad):
+    options = {name: min(rims, value) if name == "comm_top_k" else value for name, value in WAYS[way].items()}
     rim, x = RIM(5, 18, rims, min(rims, 4), num_layers=layers, **options), torch.randn(1, 2, 5)
     state = tuple(torch.randn(layers, 2, 18) for _ in range(2))
-    readable = mock.patch("rims_rl.core.rims.layer.scan", plain_scan) if engine == "readable" else nullcontext()
-    with readable, torch.set_grad_enabled(grad):
+    with torch.set_grad_enabled(grad):
         output, (h, c) = rim(x, state)
     tensors = [*state, output, h, c]
     before = [tensor.detach().clone() for tensor in tensors]
@@ -404,7 +391,7 @@ def test_long_sequences_run_in_pieces_and_nobody_can_tell(monkeypatch):
     starts = torch.rand(9, 3) < 0.2
     results = []
     for piece in (10**9, 2 * 3 * 6 * 12, 1):  # all at once, two steps, one step at a time
-        monkeypatch.setattr("rims_rl.core.rims.engines.torch_loops._PIECE", piece)
+        monkeypatch.setattr("rims_rl.core.rims.engines.loops.PIECE", piece)
         with rim.trace() as trace:
             output, state = rim(x, episode_starts=starts)
         results.append([output, *state, *gradients([output, *state], [x, *rim.parameters()]), *trace.layers[0]])
@@ -569,7 +556,7 @@ def test_everything_stays_on_the_inputs_device(cell, elements):
     output, state = rim(x, episode_starts=torch.zeros(3, 2, device="meta"))
     assert output.shape == (3, 2, 18) and {t.device.type for t in (output, *state)} == {"meta"}
     with torch.no_grad():  # and the fast path
-        output, *_ = scan(rim.layers[0], x, state[0][0], state[1][0])
+        output, *_ = ENGINES["torch"].run(rim.layers[0], x, state[0][0], state[1][0])
     assert output.device.type == "meta"
 
 

@@ -1,4 +1,4 @@
-"""The loops in C: tests/core/test_rim.py holds them to the equations; here is what is special about them."""
+"""The loops in C: test_layer.py holds them to the equations; here is what is special about them."""
 
 import copy
 import fcntl
@@ -14,7 +14,11 @@ import pytest
 import torch
 
 from rims_rl import RIM
+from rims_rl.core import weights_at_rest
 from rims_rl.core.rims.engines import c_loops
+from tests.helpers.engines import needs_c
+
+pytestmark = needs_c
 
 
 @pytest.fixture
@@ -68,12 +72,12 @@ def run(rim, x, starts=None):
     ],
 )
 @pytest.mark.parametrize("elements", [1, 3])
-def test_float32_is_as_in_torch_for_sizes_that_are_no_multiples_of_a_vector(monkeypatch, options, elements):
+def test_float32_is_as_in_torch_for_sizes_that_are_no_multiples_of_a_vector(options, elements):
     torch.manual_seed(0)
     rim = RIM(10, 7 * 19, 7, 3, comm_heads=3, comm_key_size=17, comm_value_size=5, **options)
     x, starts = torch.randn(9, 300, elements, 10), torch.rand(9, 300) < 0.2  # more rows than one piece has
     ours = run(rim, x, starts)
-    monkeypatch.setattr(c_loops, "usable", lambda *_: False)
+    rim.engine = "torch"
     for a, b in zip(ours, run(rim, x, starts), strict=True):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4)
 
@@ -99,10 +103,10 @@ def test_what_is_not_a_number_stays_so():
     assert output[2:, 1].isnan().any() and output[:2].isfinite().all() and output[:, [0, 2]].isfinite().all()
 
 
-def test_large_numbers_saturate_as_they_do_in_torch(monkeypatch):
+def test_large_numbers_saturate_as_they_do_in_torch():
     rim, x = RIM(10, 60, 6, 4), torch.randn(5, 3, 10) * 1e4
     ours = rim(x)[0]
-    monkeypatch.setattr(c_loops, "usable", lambda *_: False)
+    rim.engine = "torch"
     torch.testing.assert_close(ours, rim(x)[0], rtol=1e-4, atol=1e-4)
 
 
@@ -248,9 +252,9 @@ def test_steps_with_weights_at_rest_are_the_same_and_changed_weights_are_noticed
     expected = steps()
     optimizer = torch.optim.Adam(rim.parameters(), lr=0.1)
     rim.zero_grad()
-    with c_loops.weights_at_rest(rim):
+    with weights_at_rest(rim):
         assert [torch.equal(a, b) for a, b in zip(steps(), expected, strict=True)] == [True] * 14
-    assert not c_loops._at_rest
+    assert not any(layer.at_rest for layer in rim.layers)
 
 
 def assign_other_memory(rim):
@@ -282,7 +286,7 @@ CHANGES = {
 def test_weights_that_change_at_rest_are_noticed(change):
     rim, x = RIM(10, 60, 6, 4), torch.randn(1, 3, 10)
     state = tuple(torch.randn(1, 3, 60) for _ in range(2))
-    with torch.no_grad(), c_loops.weights_at_rest(rim):
+    with torch.no_grad(), weights_at_rest(rim):
         before = rim(x, state)[0]
         with torch.enable_grad():
             CHANGES[change](rim)
@@ -295,16 +299,16 @@ def test_weights_that_change_at_rest_are_noticed(change):
 
 def test_scopes_of_the_same_layer_may_overlap_and_nothing_is_held_after_the_last():
     rim, other = RIM(10, 60, 6, 4), RIM(10, 60, 6, 4)
-    first, second = c_loops.weights_at_rest(rim), c_loops.weights_at_rest(torch.nn.Sequential(rim, other))
+    first, second = weights_at_rest(rim), weights_at_rest(torch.nn.Sequential(rim, other))
     first.__enter__()
     second.__enter__()
     with torch.no_grad():
         rim(torch.randn(1, 3, 10))
-    kept = weakref.ref(c_loops._at_rest[rim.layers[0]].prepared)
+    kept = weakref.ref(rim.layers[0].at_rest._made[-1])
     first.__exit__(None, None, None)
-    assert kept() is not None and len(c_loops._at_rest) == 2
+    assert kept() is not None and rim.layers[0].at_rest and other.layers[0].at_rest
     second.__exit__(None, None, None)
-    assert kept() is None and not c_loops._at_rest
+    assert kept() is None and not rim.layers[0].at_rest and not other.layers[0].at_rest
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -320,6 +324,6 @@ def test_threads_may_share_a_layer(grad):
         return torch.cat(outputs)
 
     expected = [steps(i) for i in range(4)]
-    with c_loops.weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
+    with weights_at_rest(rim), ThreadPoolExecutor(4) as pool:
         for _ in range(5):
             assert all(map(torch.equal, pool.map(steps, range(4)), expected))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core.rims.layer import plain_scan
+from rims_rl.core.rims.engines.choose import ENGINES
 
 
 def make(**options):
@@ -38,7 +38,7 @@ def test_the_fast_scan_and_its_gradients_are_those_of_the_readable_one(options):
     zeros = torch.zeros(3, 12).double()
     weights = [x, *rim.parameters()]
     found = []
-    for output in (rim(x)[0], plain_scan(rim.layers[0], x, zeros, zeros)[0]):
+    for output in (rim(x)[0], ENGINES["readable"].run(rim.layers[0], x, zeros, zeros)[0]):
         found.append((output, *torch.autograd.grad(output.square().sum(), weights)))
     for fast, readable in zip(*found, strict=True):
         torch.testing.assert_close(fast, readable, rtol=0, atol=1e-12)

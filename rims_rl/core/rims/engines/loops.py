@@ -1,0 +1,161 @@
+"""What the two fast engines share: a sequence in pieces, one autograd function with a hand-written backward."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from rims_rl.core.rims.cell import MECHANISM, RIMCell
+from rims_rl.core.rims.engines.engine import Engine
+from rims_rl.core.rims.engines.reading import is_one_element
+from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
+from rims_rl.core.rims.trace import Record
+
+# Longer sequences are run in pieces: malloc keeps some tens of megabytes of freed buffers for the next use, gives the
+# rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
+PIECE = 3_000_000
+PLAIN = (nn.Parameter, Tensor)
+
+
+class Loops(Engine):
+    """Loops over the steps of a piece, forward and backward, for layers that compute the paper's equations."""
+
+    key: str  # among the engines of a cell's class
+
+    def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
+        if self.key not in cell.engines or not MECHANISM.isdisjoint(vars(cell)):
+            return f"{type(cell).__name__} has equations of its own"
+        # pruning has hooks; parametrizations are a module in the cell
+        if cell.has_hooks() or "parametrizations" in cell._modules or type(cell._parameters["weight_hh"]) not in PLAIN:
+            return "it has hooks, or weights that are made of others"
+        return None
+
+    @abstractmethod
+    def forward(self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor) -> Any:
+        """Write h of every step into ``output`` (T, B, K * H), and return the last state. With ``save``, what the
+        backward wants goes onto the tape ``s``."""
+
+    @abstractmethod
+    def backward(
+        self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
+    ) -> tuple[Any, ...]:
+        """Gradients of keys, values and the first state; those of the weights are added to ``gradients``."""
+
+    def run(
+        self,
+        cell: RIMCell,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        starts: Tensor | None = None,
+        records: list[Record] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if starts is not None and not starts.any():
+            starts = None  # the usual case in a rollout
+        keys = F.linear(x, cell.input_key) if cell.input_attention else None
+        values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value)
+        keep = None if starts is None else (starts == 0).to(x.dtype)
+        tensors = (keys, values, h, c, *(getattr(cell, name, None) for name in WEIGHTS))
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+            result = _Scan.apply(self, cell, records, x.shape[2], keep, *tensors)  # type: ignore[no-untyped-call]
+        else:
+            result = self._run(cell, records, x.shape[2], keep, tensors, save=records is not None)[:3]
+        return result  # type: ignore[no-any-return]
+
+    def _run(
+        self,
+        cell: RIMCell,
+        records: list[Record] | None,
+        elements: int,
+        keep: Tensor | None,
+        tensors: tuple[Any, ...],
+        save: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tape]]:
+        """The forward, piece by piece. Returns also what the backward wants."""
+        keys, values, h, c, *weights = tensors
+        T, B = values.shape[:2]
+        steps = max(1, PIECE // (B * cell.bias_ih.numel()))
+        output, tapes = values.new_empty(T, B, cell.hidden_size), []
+        for begin in range(0, T, steps):
+            piece = slice(begin, begin + steps)
+            of_piece = {
+                name: None if x is None else x[piece]
+                for name, x in (("keep", keep), ("keys", keys), ("values", values))
+            }
+            lead = (cell.num_rims, min(steps, T - begin), B)
+            read_mask = _mask(cell, cell.input_dropout, values, *lead, values.shape[-1])
+            message_mask = None
+            if cell.communication:
+                message_mask = _mask(cell, cell.comm_dropout, values, *lead, cell.rim_size)
+            of_layer = dict(zip(WEIGHTS, weights, strict=True))
+            tape = Tape(**of_piece, **of_layer, read_mask=read_mask, message_mask=message_mask)
+            h, c = self.forward(cell, tape, h, c, save, output[piece])
+            if records is not None:
+                records.append(_record(cell, tape, elements))
+            if save:
+                tapes.append(tape)
+        return output, h.clone(), c, tapes  # until now h was the end of the output
+
+
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        loops: Loops,
+        cell: RIMCell,
+        records: list[Record] | None,
+        elements: int,
+        keep: Tensor | None,
+        *tensors: Any,
+    ) -> Any:
+        output, h, c, tapes = loops._run(cell, records, elements, keep, tensors, save=True)
+        ctx.loops, ctx.cell, ctx.names = loops, cell, list(vars(tapes[0]))
+        ctx.save_for_backward(*(tensor for tape in tapes for tensor in vars(tape).values()))
+        return output, h, c
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> Any:
+        if any(map(torch._C._functorch.is_legacy_batchedtensor, (d_out, d_h, d_c))):
+            raise RuntimeError(
+                "the fast loops of RIMs take the gradient of one output at a time: leave out is_grads_batched and "
+                "vectorize, or use torch.func"
+            )
+        tensors, size = ctx.saved_tensors, len(ctx.names)
+        pieces = [tensors[begin : begin + size] for begin in range(0, len(tensors), size)]
+        gradients: Gradients = {}
+        of_input: list[Any] = []  # of keys and values, last piece first
+        for piece in reversed(pieces):
+            tape = Tape(**dict(zip(ctx.names, piece, strict=True)))
+            d_out, here = d_out.tensor_split([len(d_out) - len(tape.values)])
+            *of_piece, d_h, d_c = ctx.loops.backward(ctx.cell, tape, here, d_h, d_c, gradients)
+            of_input.append(of_piece)
+        joined = (None if part[0] is None else torch.cat(part[::-1]) for part in zip(*of_input, strict=True))
+        return None, None, None, None, None, *joined, d_h, d_c, *map(gradients.get, WEIGHTS)
+
+
+def _mask(cell: RIMCell, rate: float, like: Tensor, *shape: int) -> Tensor | None:
+    """What dropout multiplies with, for all steps; None if it does nothing."""
+    return F.dropout(like.new_ones(shape), rate) if cell.training and rate > 0 else None
+
+
+def _record(cell: RIMCell, s: Tape, elements: int) -> Record:
+    K, T, B, _ = s.active.shape
+    if s.keys is None:
+        attention = F.pad((s.active / elements).expand(-1, -1, -1, elements), (0, 1)).permute(1, 2, 0, 3)
+    elif is_one_element(cell, s):
+        attention = torch.cat([1 - s.null, s.null], -1).permute(1, 2, 0, 3)
+    else:
+        attention = s.attention if s.kept is None else s.attention * s.kept
+        attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
+    active = s.active.squeeze(-1).permute(1, 2, 0)  # (T, B, K)
+    if cell.communication:
+        communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3) * active.unsqueeze(-1)
+    else:
+        communication = active.new_zeros(T, B, K, K)
+    return Record(active.bool(), attention, communication)

@@ -1,0 +1,38 @@
+"""A plain loop over the cell's own equations: slow, and right for whatever a subclass makes of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rims_rl.core.rims.cell import RIMCell
+from rims_rl.core.rims.engines.engine import Engine
+from rims_rl.core.rims.trace import Record
+
+
+class Readable(Engine):
+    name = "readable"
+
+    def refusal(self, cell: RIMCell, x: Tensor) -> None:
+        return None
+
+    def run(
+        self,
+        cell: RIMCell,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        starts: Tensor | None = None,
+        records: list[Record] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        steps = []
+        for t in range(x.shape[0]):
+            if starts is not None:
+                going_on, first = (starts[t] == 0).unsqueeze(-1), cell.initial_state(x.shape[1])
+                h, c = (torch.where(going_on, now, new) for now, new in zip((h, c), first, strict=True))
+            steps.append(cell.step_with_hooks(x[t], h, c))
+            h, c = steps[-1].h, steps[-1].c
+        if records is not None:
+            _, _, *rest = zip(*steps, strict=True)
+            records.append(Record(*(torch.stack(r).detach() for r in rest)))
+        return torch.stack([step.h for step in steps]), h, c
