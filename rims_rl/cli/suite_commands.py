@@ -1,12 +1,22 @@
 """``rims-rl suite`` and ``transfer``: whole experiments."""
 
+import json
+import os
+import signal
+import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rims_rl.cli.app import app
+from rims_rl.cli.job_options import DryRun, Engine, Gpus, Jobs, JobThreads, RayAddress, run_options
 from rims_rl.cli.options import Algo, Set
+from rims_rl.common.errors import UserError
+
+if TYPE_CHECKING:
+    from rims_rl.jobs.options import RunOptions
+    from rims_rl.suites.plan import Plan
 
 suite = typer.Typer(help="List whole experiments, run one, or make its page.")
 app.add_typer(suite, name="suite")
@@ -23,20 +33,18 @@ SuiteLogs = Annotated[Path, typer.Option(help="Where the folders of runs are mad
 @suite.callback(invoke_without_command=True)
 def _suite(context: typer.Context) -> None:
     """List the suites that come with rims-rl."""
-    if context.invoked_subcommand is None:
-        from rims_rl.suites.plan import print_shipped
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+    from rich.table import Table
 
-        print_shipped()
+    from rims_rl.suites.plan import read_plan, shipped
 
-
-Jobs = Annotated[int | None, typer.Option(min=1, help="Jobs side by side. Default: as many as cores allow.")]
-JobThreads = Annotated[int, typer.Option(min=1, help="Threads of each job.")]
-Engine = Annotated[str, typer.Option(help="local: processes of this machine; ray: tasks of a Ray cluster.")]
-RayAddress = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Head of the cluster. Default: found by Ray.")
-]
-Gpus = Annotated[float, typer.Option(min=0, help="GPUs of each job on Ray; may be a part of one.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the jobs, and measure how long they'd take.")]
+    table = Table("suite", "what", "jobs", "steps of each", title="zoo_configs/suites")
+    for name in shipped():
+        plan = read_plan(name)
+        table.add_row(name, plan.suite.title, str(len(plan.jobs)), plan.steps)
+    Console().print(table)
 
 
 @suite.command("run")
@@ -53,30 +61,41 @@ def _suite_run(
 ) -> None:
     """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
     from rims_rl.suites.plan import read_plan
-    from rims_rl.suites.run import How, run
-    from rims_rl.suites.storage import results_folder
+    from rims_rl.suites.results import results_folder
 
     plan = read_plan(suite)
-    run(plan, results_folder(plan, results), logdir, How(jobs, threads, dry_run, engine, ray_address, gpus))
+    folder, options = results_folder(plan, results), run_options(jobs, threads, engine, ray_address, gpus)
+    estimate_here(plan, folder, options) if dry_run else run_here(plan, folder, logdir, options)
 
 
 @suite.command("job", hidden=True)
 def _suite_job(folder: Path, results: Annotated[Path, typer.Option()], threads: Annotated[int, typer.Option()]) -> None:
-    """What `suite run` starts in a process of its own."""
-    from rims_rl.suites.job import run_job_of
+    """What `suite run` and `supervised --jobs` start in a process of its own. When they are gone, it stops too."""
+    from rims_rl.jobs.job import Job, Stopped
 
-    run_job_of(folder, results, threads)
+    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+    data = json.loads((folder / "job.json").read_text())
+    job_class: type[Job]
+    if data.pop("kind") == "supervised":
+        from rims_rl.supervised.job import SupervisedJob as job_class
+    else:
+        from rims_rl.suites.job import AgentJob as job_class
+    try:
+        job_class.from_json(data).run(folder, results, threads)
+    except Stopped as stop:
+        print(stop)
+        raise SystemExit(128 + stop.signal) from None
 
 
 @suite.command("status")
 def _suite_status(suite: SuiteName, results: Results = None, logdir: SuiteLogs = Path("logs")) -> None:
     """Say how far each job is."""
+    from rims_rl.cli.job_display import print_status
     from rims_rl.suites.plan import read_plan
-    from rims_rl.suites.status import print_status
-    from rims_rl.suites.storage import results_folder
+    from rims_rl.suites.results import results_folder
 
     plan = read_plan(suite)
-    print_status(plan, results_folder(plan, results), logdir)
+    print_status(plan.experiment(results_folder(plan, results), logdir))
 
 
 @suite.command("report")
@@ -88,12 +107,11 @@ def _suite_report(
     ] = None,
 ) -> None:
     """Write the page of a suite from its results alone."""
-    from rims_rl.suites.pages.suite_page import report_suite
     from rims_rl.suites.plan import read_plan
-    from rims_rl.suites.storage import results_folder
+    from rims_rl.suites.results import results_folder
 
     plan = read_plan(suite)
-    report_suite(plan, results_folder(plan, results), out)
+    report_here(plan, results_folder(plan, results), out)
 
 
 @app.command("transfer")
@@ -122,8 +140,62 @@ def _transfer(
     dry_run: DryRun = False,
 ) -> None:
     """Does what was learned elsewhere help? Train on sources, then on targets, and there also from scratch."""
-    from rims_rl.suites.run import How
-    from rims_rl.suites.transfer import transfer
+    from rims_rl.cli.job_display import FAILED
+    from rims_rl.suites.results import read_results, results_folder
+    from rims_rl.suites.transfer import TransferOptions, plan_transfer
 
-    how = How(jobs, threads, dry_run, engine, ray_address, gpus)
-    transfer(sources, targets, core, seeds, steps, carry, episodes, algo, set_ or [], name, results, logdir, how)
+    run = run_options(jobs, threads, engine, ray_address, gpus)
+    options = TransferOptions(
+        _split("--sources", sources), _split("--targets", targets), _split("--core", core), seeds, steps, carry,
+        episodes, algo, set_ or [], name,
+    )  # fmt: skip
+    plan = plan_transfer(options, logdir, write=not dry_run)
+    folder = results_folder(plan, results)
+    if dry_run:
+        return estimate_here(plan, folder, run)
+    try:
+        run_here(plan, folder, logdir, run)
+    except SystemExit as stop:
+        if stop.code == FAILED and read_results(plan, folder):
+            report_here(plan, folder, None)
+        raise
+    report_here(plan, folder, None)
+
+
+def run_here(plan: "Plan", results: Path, logdir: Path, options: "RunOptions") -> None:
+    """Run a suite and show it; exit with a code if something is left to do."""
+    from rims_rl.cli.job_display import Display
+    from rims_rl.suites.run import run_suite
+
+    display = Display(plan.experiment(results, logdir))
+    display.end(run_suite(plan, results, logdir, options, display))
+
+
+def estimate_here(plan: "Plan", results: Path, options: "RunOptions") -> None:
+    from rims_rl.cli.job_display import print_estimate, show_measuring
+    from rims_rl.suites.run import estimate_suite
+
+    print_estimate(plan.experiment(results, Path()), estimate_suite(plan, results, options, show_measuring))
+
+
+def report_here(plan: "Plan", results: Path, out: Path | None) -> None:
+    from rich.console import Console
+
+    from rims_rl.suites.pages.suite_page import report_suite
+
+    report = report_suite(plan, results, out)
+    Console(highlight=False).print(f"{report.jobs} of {len(plan.jobs)} jobs: written to {report.path}", soft_wrap=True)
+
+
+def _split(flag: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise UserError(f"{flag} must be different names with commas between them, got {text!r}")
+    return names
+
+
+def _stop_at_end_of_input() -> None:
+    """The process that started this one holds the other end of our standard input, and never writes to it."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

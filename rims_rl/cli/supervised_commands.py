@@ -1,13 +1,20 @@
 """``rims-rl supervised``: the paper's supervised tasks."""
 
+import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import CORES, Set, Threads
+from rims_rl.cli.job_options import DryRun, Engine, Gpus, RayAddress, run_options
+from rims_rl.cli.options import CORES, Set
 from rims_rl.common.errors import UserError
+
+if TYPE_CHECKING:
+    from rims_rl.jobs.experiment import Experiment
+    from rims_rl.jobs.options import RunOptions
 
 
 @app.command("supervised")
@@ -19,8 +26,16 @@ def _supervised(
     set_: Set = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Train RIMs of the task's ablation table.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Train with seeds 0, 1, ... up to so many.")] = 1,
-    threads: Threads = CORES,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Trainings side by side, in processes of their own. Default: one, here.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of each training. Default: all cores, or 1 with --jobs or ray.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes that make data. Default: the task's.")] = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    gpus: Gpus = 0.0,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of MNIST's files. Default: in your cache.")] = None,
     results: Annotated[
         Path | None,
@@ -29,24 +44,114 @@ def _supervised(
         ),
     ] = None,
     logdir: Annotated[Path, typer.Option(help="Where checkpoints and networks are kept.")] = Path("logs"),
+    dry_run: DryRun = False,
+    status: Annotated[bool, typer.Option("--status", help="Only say how far each training is.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Only write the page of TASK from its results.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the tasks.")] = False,
 ) -> None:
     """Train cores on one of the paper's supervised tasks; the same command goes on after an interruption."""
-    from rims_rl.supervised.task_names import find_task, print_tasks
-
     if list_:
-        print_tasks()
-        return
+        return _print_tasks()
     if task is None:
         raise UserError("which task is missing: give one, such as copying; --list shows them")
     published = Path("docs/results")
     results = results or (published if published.is_dir() else Path("results")) / "supervised"
     if page:
-        from rims_rl.supervised.task_page import write_page
+        return _write_page(task, results)
+    from rims_rl.cli.job_display import print_estimate, print_status, show_measuring
+    from rims_rl.jobs.estimate import estimate
+    from rims_rl.supervised.experiment import SupervisedOptions, plan_experiment
 
-        write_page(find_task(task), results)
-        return
-    from rims_rl.supervised.experiment import supervise
+    here = jobs is None and engine == "local"
+    options = run_options(jobs, 1 if here else threads or 1, engine, ray_address, gpus)
+    if here:
+        options = replace(options, jobs=1, threads=threads or CORES)
+    wanted = SupervisedOptions(task, core or [], set_ or [], ablations, seeds, workers, data_dir)
+    experiment = plan_experiment(wanted, results, logdir)
+    if status:
+        return print_status(experiment)
+    if dry_run:
+        return print_estimate(experiment, estimate(experiment, options, show_measuring))
+    for option, folder in (("--results", experiment.results), ("--logdir", experiment.folder)):
+        _check_writable(option, folder)
+    if here:
+        _train_here(experiment, options.threads)
+    else:
+        _train_side_by_side(experiment, options, results)
+    _write_page(task, results)
+    _print_diverged(experiment)
 
-    supervise(task, core or [], set_ or [], ablations, seeds, threads, workers, results, logdir, data_dir)
+
+def _train_here(experiment: "Experiment", threads: int) -> None:
+    """One after the other, in this process."""
+    from rims_rl.cli.training_display import TrainingDisplay
+    from rims_rl.jobs.job import Stopped
+    from rims_rl.supervised.job import SupervisedJob
+
+    for job in experiment.jobs:
+        assert isinstance(job, SupervisedJob)
+        display = TrainingDisplay()
+        try:
+            replace(job, watcher=display).run(experiment.folder_of(job), experiment.results, threads)
+        except Stopped as stop:
+            display.console.print(stop)
+            raise SystemExit(128 + stop.signal) from None
+
+
+def _train_side_by_side(experiment: "Experiment", options: "RunOptions", results: Path) -> None:
+    """In processes of their own; when some fail, the page is written of the others."""
+    from rims_rl.cli.job_display import FAILED, Display
+    from rims_rl.jobs.run import run_jobs
+
+    display = Display(experiment)
+    try:
+        display.end(run_jobs(experiment, options, display))
+    except SystemExit as stop:
+        if stop.code == FAILED and experiment.finished():
+            _write_page(experiment.name, results)
+        raise
+
+
+def _write_page(task: str, results: Path) -> None:
+    from rich.console import Console
+
+    from rims_rl.supervised.task_names import find_task
+    from rims_rl.supervised.task_page import write_page
+
+    page = write_page(find_task(task), results)
+    Console(highlight=False, soft_wrap=True).print(f"{page.results} results: written to {page.path}")
+
+
+def _print_diverged(experiment: "Experiment") -> None:
+    from rich.console import Console
+
+    from rims_rl.supervised.experiment import diverged_jobs
+
+    if bad := diverged_jobs(experiment):
+        Console(highlight=False, soft_wrap=True).print(
+            f"{len(bad)} of {len(experiment.jobs)} trainings diverged, which the page counts as failures: "
+            f"{', '.join(bad)}"
+        )
+
+
+def _print_tasks() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rims_rl.supervised.task import load
+    from rims_rl.supervised.task_names import TASKS
+
+    table = Table("task", "what", "iterations", "batch", "core", title="rims-rl supervised TASK")
+    for name, task in TASKS.items():
+        config = load(task)
+        core = f"{config.core} {config.num_rims}/{config.num_active}, {config.hidden_size} units"
+        table.add_row(name, task.title, f"{config.iterations:,}", str(config.batch_size), core)
+    Console().print(table)
+
+
+def _check_writable(option: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{option}: {folder} cannot be written: {error.strerror}") from error

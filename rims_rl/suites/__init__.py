@@ -1,2 +1,2 @@
-"""Suites: whole experiments. ``plan`` reads a YAML file, ``engine`` runs its jobs, with ``local`` or ``on_ray`` as the
-place, ``job`` is what each one does, and ``report`` makes a page of what they left."""
+"""Suites: whole experiments. ``plan`` reads a YAML file, ``job`` is what each of its jobs does, ``run`` runs them with
+``rims_rl.jobs``, and ``pages`` make a page of what they left."""

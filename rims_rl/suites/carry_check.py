@@ -14,8 +14,8 @@ from rims_rl.agents.saved.policy_files import POLICIES
 from rims_rl.common.errors import UserError
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, action_set, resolve
-from rims_rl.suites.job import settings_of
-from rims_rl.suites.plan import Job, Plan, transfer_cells
+from rims_rl.suites.job import AgentJob, settings_of
+from rims_rl.suites.plan import Plan, transfer_cells
 from rims_rl.training.carry import Agent, check_carry, parse_carry
 
 
@@ -40,7 +40,7 @@ def check_transfers(plan: Plan) -> None:
             raise UserError(f"{plan.name}: {cell.core} cannot be carried to {cell.target}: {error}") from error
 
 
-def _agent(job: Job) -> Agent:
+def _agent(job: AgentJob) -> Agent:
     """As it would be, without the memory that weights take."""
     settings, env = settings_of(job), resolve(job.env, **job.definition["env_options"])
     with torch.device("meta"):

@@ -1,53 +1,99 @@
-"""One job of a suite: train or go on training, play the policies, and leave one small file."""
+"""One job of a suite: train an agent or go on training it, and play its policies."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock
+from typing import Any, ClassVar
 
 from rims_rl.agents.saved.policy_files import load_policy
-from rims_rl.common.files import clear_leftovers, write_json
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig
+from rims_rl.envs.names import resolve
 from rims_rl.evaluation.evaluate import evaluate, result_path
 from rims_rl.evaluation.play_variants import play_variants
 from rims_rl.evaluation.run_report import learning_curve
+from rims_rl.jobs.job import Job
 from rims_rl.runs.folder import Arguments, read_result
 from rims_rl.runs.provenance import provenance
-from rims_rl.suites.plan import Job
-from rims_rl.suites.storage import find_run, finished, source_run
-from rims_rl.training.train import resume, start
+from rims_rl.suites.run_files import RunProgress, find_run, source_run
+from rims_rl.training.train import build, resume, start
 
 N_ENVS = 8  # side by side in evaluations
+MEASURED_SECONDS = 2.0  # of training, at least, after one rollout and update to warm up
 
 
-def run_job_of(folder: Path, results: Path, threads: int) -> None:
-    """The job whose ``job.json`` is in ``folder``. When the suite that started this process is gone, it stops too."""
-    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    run_job(Job(**json.loads((folder / "job.json").read_text())), folder, results, threads)
+@dataclass(frozen=True)
+class AgentJob(Job):
+    """Trains one agent in one environment, and plays it."""
+
+    kind: ClassVar[str] = "agent"
+    env: str  # as the suite names it
+    name_of_env: str
+    algo: str
+    core: str  # the suite's name for it
+    seed: int
+    checkpoint_freq: int
+    definition: dict[str, Any]
+    source: str | None = None  # where it starts from, if not from scratch: names of environments with + between them
+
+    @property
+    def title(self) -> str:
+        start = f"-from-{self.source}" if self.source else ""
+        return f"{self.name_of_env}{start}_{self.algo}_{self.core}_{self.seed}"
+
+    @property
+    def steps(self) -> int:
+        return int(self.definition["config"]["n_timesteps"])
+
+    @property
+    def sources(self) -> list[str]:
+        return list(self.definition["init"]["sources"]) if self.source else []
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What the seeds of one setting have in common."""
+        return self.name_of_env, self.algo, self.core
+
+    @property
+    def speed_group(self) -> tuple[str, str, str, bool]:
+        """On Atari, most time goes into the networks and not into the game."""
+        env = "atari" if resolve(self.env).family == "atari" else self.name_of_env
+        return env, self.algo, self.core, self.source is not None
+
+    def measure_speed(self, threads: int) -> float:
+        model, evaluation_envs = build(arguments_of(self, threads), settings_of(self))
+        rollout = model.n_steps * model.n_envs
+        model.learn(rollout)
+        begun, first = time.perf_counter(), model.num_timesteps
+        while time.perf_counter() - begun < MEASURED_SECONDS:
+            model.learn(rollout, reset_num_timesteps=False)
+        speed = (model.num_timesteps - first) / (time.perf_counter() - begun)
+        evaluation_envs.close()
+        assert model.env is not None
+        model.env.close()
+        return speed
+
+    def progress(self, folder: Path) -> RunProgress:
+        return RunProgress(folder)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> AgentJob:
+        return cls(**data)
+
+    def train_and_evaluate(self, folder: Path, threads: int) -> dict[str, Any]:
+        return _result(self, folder, _train(self, folder, threads), threads)
 
 
-def run_job(job: Job, folder: Path, results: Path, threads: int) -> None:
-    """Do what is left of a job, and write its result. Waits for another process that is at it."""
-    with FileLock(folder / ".lock"):
-        if job.hash in finished(results):
-            return
-        clear_leftovers(results)
-        run = _train(job, folder, threads)
-        write_json(results / f"{job.name}.json", _result(job, folder, run, threads))
-
-
-def settings_of(job: Job) -> TrainConfig:
+def settings_of(job: AgentJob) -> TrainConfig:
     return ALGORITHMS[job.algo].model_validate(job.definition["config"])
 
 
-def arguments_of(job: Job, threads: int) -> Arguments:
+def arguments_of(job: AgentJob, threads: int) -> Arguments:
     curve, steps = job.definition["curve"], job.definition["config"]["n_timesteps"]
     carry = job.definition["init"]["carry"] if job.source else None
     return Arguments(
@@ -64,7 +110,7 @@ def arguments_of(job: Job, threads: int) -> Arguments:
     )
 
 
-def _train(job: Job, folder: Path, threads: int) -> Path:
+def _train(job: AgentJob, folder: Path, threads: int) -> Path:
     run = find_run(folder)
     if run is None:
         arguments, jobs = arguments_of(job, threads), folder.parent
@@ -76,7 +122,7 @@ def _train(job: Job, folder: Path, threads: int) -> Path:
     return run
 
 
-def _result(job: Job, folder: Path, run: Path, threads: int) -> dict[str, Any]:
+def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, Any]:
     """What is worth keeping of a finished run, without paths of this machine."""
     about, started = read_result(run), time.time()
     played, on_the_way = _play(run, job.definition["evaluation"], threads), _play_kept(run, job.definition, threads)
@@ -106,7 +152,7 @@ def _play(run: Path, evaluation: dict[str, Any], threads: int) -> dict[str, Any]
     return _read_evaluation(result_path(run))
 
 
-def _play_at_random(job: Job, folder: Path, threads: int) -> dict[str, Any] | None:
+def _play_at_random(job: AgentJob, folder: Path, threads: int) -> dict[str, Any] | None:
     """What transfer is measured against."""
     if "random" not in job.definition:
         return None
@@ -133,10 +179,3 @@ def _play_kept(run: Path, definition: dict[str, Any], threads: int) -> list[dict
 def _short(played: dict[str, Any]) -> dict[str, Any]:
     keys = ("episodes", "success", "success_95", "return")
     return {name: {key: variant[key] for key in keys} for name, variant in played["variants"].items()}
-
-
-def _stop_at_end_of_input() -> None:
-    """The suite holds the other end of our standard input, and never writes to it."""
-    while os.read(0, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -6,10 +6,8 @@ each source has learned.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
 import re
+from dataclasses import replace
 from importlib import resources
 from itertools import chain, product
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.suggestions import did_you_mean
 from rims_rl.config import zoo
 from rims_rl.config.fields import Count
 from rims_rl.config.layers import read_mapping, wanted
@@ -25,6 +24,8 @@ from rims_rl.config.training_config import ALGORITHMS
 from rims_rl.core.registry import core_factory
 from rims_rl.envs.names import OPTIONS, Resolved, resolve
 from rims_rl.envs.variants import choose_variants
+from rims_rl.jobs.experiment import Experiment
+from rims_rl.suites.job import AgentJob
 from rims_rl.training.carry import parse_carry
 
 EVALUATION_SEED = 10_000  # the same episodes for every policy, and not those that a small training seed began with
@@ -88,43 +89,6 @@ class Suite(_Model):
     report: Literal["variants", "atari", "transfer"]
 
 
-class Job(NamedTuple):
-    """One run of training and its evaluation."""
-
-    env: str  # as the suite names it
-    name_of_env: str
-    algo: str
-    core: str  # the suite's name for it
-    seed: int
-    checkpoint_freq: int
-    definition: dict[str, Any]  # all that changes the outcome, as plain data
-    source: str | None = None  # where it starts from, if not from scratch: names of environments with + between them
-
-    @property
-    def hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()[:12]
-
-    @property
-    def name(self) -> str:
-        """Of its folder and of its result."""
-        start = f"-from-{self.source}" if self.source else ""
-        return f"{self.name_of_env}{start}_{self.algo}_{self.core}_{self.seed}_{self.hash}"
-
-    @property
-    def steps(self) -> int:
-        return int(self.definition["config"]["n_timesteps"])
-
-    @property
-    def sources(self) -> list[str]:
-        """Hashes of the jobs that have to be finished before."""
-        return list(self.definition["init"]["sources"]) if self.source else []
-
-    @property
-    def group(self) -> tuple[str, str, str]:
-        """What the seeds of one setting have in common."""
-        return self.name_of_env, self.algo, self.core
-
-
 class Cell(NamedTuple):
     """One seed of one comparison: training on a target with what was learned elsewhere, and from scratch."""
 
@@ -133,15 +97,15 @@ class Cell(NamedTuple):
     source: str
     target: str
     seed: int
-    before: list[Job]
-    scratch: Job
-    transfer: Job
+    before: list[AgentJob]
+    scratch: AgentJob
+    transfer: AgentJob
 
 
 class Plan(NamedTuple):
     name: str
     suite: Suite
-    jobs: list[Job]
+    jobs: list[AgentJob]
     argument: str  # what ``rims-rl suite`` is given to find it
 
     @property
@@ -151,6 +115,10 @@ class Plan(NamedTuple):
         if len(set(steps.values())) == 1:
             return next(iter(steps.values()))
         return " or ".join(f"{each} ({algo})" for algo, each in steps.items())
+
+    def experiment(self, results: Path, logdir: Path) -> Experiment:
+        """Its jobs, with their folders in ``<logdir>/suites/<name>/``."""
+        return Experiment(self.name, self.suite.title, self.jobs, results, logdir / "suites" / self.name)
 
 
 def shipped() -> list[str]:
@@ -164,8 +132,7 @@ def read_plan(suite: str) -> Plan:
     file = Path(suite)
     if file.suffix not in (".yml", ".yaml"):
         if suite not in (names := shipped()):
-            close = difflib.get_close_matches(suite, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"give a .yml file, or one of {', '.join(names)}"
+            hint = did_you_mean(suite, names, f"give a .yml file, or one of {', '.join(names)}")
             raise UserError(f"there is no suite called {suite!r}; {hint}")
         file = Path(str(resources.files("rims_rl.zoo_configs") / "suites" / f"{suite}.yml"))
     return make_plan(file.stem, read_mapping(file), file.name, suite)
@@ -178,18 +145,6 @@ def make_plan(name: str, data: dict[str, Any], where: str, argument: str) -> Pla
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error)}") from error
     return Plan(name, suite, _jobs(suite, where), argument)
-
-
-def print_shipped() -> None:
-    """A table of the suites that come with rims-rl."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("suite", "what", "jobs", "steps of each", title="zoo_configs/suites")
-    for name in shipped():
-        plan = read_plan(name)
-        table.add_row(name, plan.suite.title, str(len(plan.jobs)), plan.steps)
-    Console().print(table)
 
 
 def transfer_cells(suite: Suite, file: str) -> list[Cell]:
@@ -208,12 +163,13 @@ def transfer_cells(suite: Suite, file: str) -> list[Cell]:
             init = {"sources": [job.hash for job in jobs], "carry": "columns" if progressive else carry}
             columns = len(group) if progressive else 0
             scratch = _job(suite, file, target, algo, core, seed, alone)
-            transfer = _job(suite, file, target, algo, core, seed, {"init": init}, columns)._replace(source=name)
+            transfer = _job(suite, file, target, algo, core, seed, {"init": init}, columns)
+            transfer = replace(transfer, source=name)
             cells.append(Cell(core, algo, name, scratch.name_of_env, seed, jobs, scratch, transfer))
     return cells
 
 
-def _jobs(suite: Suite, file: str) -> list[Job]:
+def _jobs(suite: Suite, file: str) -> list[AgentJob]:
     try:
         for env in [*suite.envs, *(suite.transfer.sources if suite.transfer else ())]:
             _check_variants(suite, resolve(env, **_checked_options(suite.env_options)))
@@ -236,7 +192,7 @@ def _jobs(suite: Suite, file: str) -> list[Job]:
             for job in chain(*kind)
             if job.seed == seed
         ]
-        first: dict[str, Job] = {}
+        first: dict[str, AgentJob] = {}
         for job in jobs:
             first.setdefault(job.hash, job)
         return list(first.values())
@@ -246,8 +202,8 @@ def _jobs(suite: Suite, file: str) -> list[Job]:
     return jobs
 
 
-def _check_distinct(jobs: list[Job], file: str) -> None:
-    first: dict[str, Job] = {}
+def _check_distinct(jobs: list[AgentJob], file: str) -> None:
+    first: dict[str, AgentJob] = {}
     for job in jobs:
         if (other := first.setdefault(job.hash, job)) is not job:
             raise UserError(f"{file}: {other.name} and {job.name} are the same job; change one, or leave it out")
@@ -259,7 +215,7 @@ def _core_of(suite: Suite, name: str) -> str:
 
 def _job(
     suite: Suite, file: str, env: str, algo: str, core: str, seed: int, more: Values | None = None, columns: int = 0
-) -> Job:
+) -> AgentJob:
     """``more`` goes into the definition; with ``columns``, it is a progressive network."""
     resolved = resolve(env, **suite.env_options)
     of_core = {key: value for key, value in suite.cores[core].items() if key not in ALGORITHMS}
@@ -299,14 +255,13 @@ def _job(
         "curve": suite.curve and suite.curve.model_dump(exclude_defaults=True),
         **(more or {}),
     }
-    return Job(env, resolved.name, algo, core, seed, suite.checkpoint_freq, definition)
+    return AgentJob(env, resolved.name, algo, core, seed, suite.checkpoint_freq, definition)
 
 
 def _checked_options(options: Values) -> Values:
     for key in options:
         if key not in OPTIONS:
-            close = difflib.get_close_matches(key, OPTIONS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(OPTIONS)}"
+            hint = did_you_mean(key, OPTIONS, f"the options are {', '.join(OPTIONS)}")
             raise UserError(f"env_options: there is no option {key!r}; {hint}")
     return options
 
@@ -334,6 +289,5 @@ def _explain(error: ValidationError) -> str:
         "": Suite, "evaluation": Evaluation, "curve": Curve, "transfer": Transfer
     }  # fmt: skip
     model = models[".".join(parents)]
-    close = difflib.get_close_matches(key, model.model_fields, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(model.model_fields)}"
+    hint = did_you_mean(key, model.model_fields, f"the keys are {', '.join(model.model_fields)}")
     return f"there is no key {place!r}; {hint}"

@@ -1,8 +1,10 @@
-"""``rims-rl transfer``: a suite about transfer, made of flags, run, and reported."""
+"""A suite about transfer, made of a few options instead of a YAML file."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -10,74 +12,47 @@ import yaml  # type: ignore[import-untyped]
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.config.layers import parse_overrides, read_mapping
-from rims_rl.suites.engines.engine import FAILED
-from rims_rl.suites.pages.suite_page import report_suite
-from rims_rl.suites.plan import make_plan, shipped
-from rims_rl.suites.run import How, check, run
-from rims_rl.suites.storage import read_results, results_folder
+from rims_rl.suites.plan import Plan, make_plan, shipped
 
 
-def transfer(
-    sources: str,
-    targets: str,
-    cores: str,
-    seeds: int,
-    steps: int,
-    carry: str,
-    episodes: int,
-    algo: str,
-    overrides: list[str],
-    name: str,
-    results: Path | None,
-    logdir: Path,
-    how: How,
-) -> None:
-    """Write ``<logdir>/suites/<name>.yml``, which `rims-rl suite` reads too, run it, and write its page, also when jobs
-    failed.
+@dataclass(frozen=True)
+class TransferOptions:
+    sources: Sequence[str]  # what is learned first
+    targets: Sequence[str]  # what is learned then, and from scratch
+    cores: Sequence[str] = ("rims", "lstm")
+    seeds: int = 3  # how many
+    steps: int = 1_000_000  # of each run
+    carry: str = "encoder=finetune,core=finetune"
+    episodes: int = 100  # of the evaluation of each policy
+    algo: str = "ppo"
+    overrides: Sequence[str] = ()  # key=value
+    name: str = "transfer"  # of the suite
 
-    ``sources``, ``targets`` and ``cores`` are names with commas between them.
-    """
-    check(how)
+
+def plan_transfer(options: TransferOptions, logdir: Path, write: bool = True) -> Plan:
+    """The plan of a suite. With ``write``, it is also in ``<logdir>/suites/<name>.yml``, for `rims-rl suite`."""
+    name = options.name
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise UserError(f"--name must be letters, digits, dots, - and _, got {name!r}")
     if name in shipped():
         raise UserError(f"--name {name} is a suite that comes with rims-rl; choose another name")
     data = {
-        "title": f"Transfer from {_join(sources)} to {_join(targets)}",
-        "envs": _split("--targets", targets),
-        "algos": {algo: {}},
-        "cores": {core: {} for core in _split("--core", cores)},
-        "seeds": list(range(seeds)),
-        "steps": steps,
-        "overrides": parse_overrides(overrides),
-        "evaluation": {"episodes": episodes},
-        "transfer": {"sources": _split("--sources", sources), "carry": carry},
+        "title": f"Transfer from {', '.join(options.sources)} to {', '.join(options.targets)}",
+        "envs": list(options.targets),
+        "algos": {options.algo: {}},
+        "cores": {core: {} for core in options.cores},
+        "seeds": list(range(options.seeds)),
+        "steps": options.steps,
+        "overrides": parse_overrides(options.overrides),
+        "evaluation": {"episodes": options.episodes},
+        "transfer": {"sources": list(options.sources), "carry": options.carry},
         "report": "transfer",
     }
     file = logdir / "suites" / f"{name}.yml"
     plan = make_plan(name, data, "transfer", str(file))
     if file.exists() and read_mapping(file) != data:
         raise UserError(f"{file} is another experiment; choose another --name than {name}, or remove that file")
-    folder = results_folder(plan, results)
-    if how.dry_run:
-        return run(plan, folder, logdir, how)
-    with replacing(file) as temporary:
-        temporary.write_text(yaml.safe_dump(data, sort_keys=False))
-    try:
-        run(plan, folder, logdir, how)
-    except SystemExit as stop:
-        if stop.code == FAILED and read_results(plan, folder):
-            report_suite(plan, folder, None)
-        raise
-    report_suite(plan, folder, None)
-
-
-def _split(flag: str, text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not all(names) or len(set(names)) < len(names):
-        raise UserError(f"{flag} must be different names with commas between them, got {text!r}")
-    return names
-
-
-def _join(text: str) -> str:
-    return ", ".join(name.strip() for name in text.split(","))
+    if write:
+        with replacing(file) as temporary:
+            temporary.write_text(yaml.safe_dump(data, sort_keys=False))
+    return plan

@@ -1,60 +1,57 @@
-"""``rims-rl supervised``: train cores on a task with several seeds, and write the page of the task."""
+"""The jobs of a supervised experiment: one task, one or several cores, several seeds.
+
+::
+
+    <results>/<task>/<job>.json          what came out; a job whose hash is here is finished
+    <logdir>/supervised/<task>/<job>/    checkpoint.pt while it trains, then network.safetensors
+"""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from rich.console import Console
-
 from rims_rl.common.errors import UserError
+from rims_rl.jobs.experiment import Experiment
+from rims_rl.supervised.job import SupervisedJob, read_result
 from rims_rl.supervised.task import load, load_ablations
 from rims_rl.supervised.task_names import find_task
-from rims_rl.supervised.task_page import write_page
-from rims_rl.supervised.training import Job, diverged, read_result, run_job
+from rims_rl.supervised.training import diverged
 
 
-def supervise(
-    name: str,
-    cores: Sequence[str],
-    overrides: Sequence[str],
-    ablations: bool,
-    seeds: int,
-    threads: int,
-    workers: int | None,
-    results: Path,
-    logdir: Path,
-    data_dir: Path | None,
-) -> None:
-    """Train every core with seed 0, then every one with seed 1, and so on; what is finished is not repeated."""
-    torch.set_num_threads(threads)
-    task = find_task(name)
-    if ablations:
-        if cores:
-            raise UserError(f"--ablations are of RIMs, got --core {cores[0]} too; leave out one of them")
-        configs = load_ablations(task, overrides)
+@dataclass(frozen=True)
+class SupervisedOptions:
+    task: str
+    cores: Sequence[str] = ()  # none: the one of the task's settings
+    overrides: Sequence[str] = ()  # key=value
+    ablations: bool = False  # RIMs of the task's ablation table instead of cores
+    seeds: int = 1  # how many
+    workers: int | None = None  # processes that make data; None: as many as the task says
+    data_dir: Path | None = None  # of MNIST's files; None: in the user's cache
+
+
+def plan_experiment(options: SupervisedOptions, results: Path, logdir: Path) -> Experiment:
+    """Every core with seed 0, then every one with seed 1, and so on."""
+    task = find_task(options.task)
+    if options.ablations:
+        if options.cores:
+            raise UserError(f"--ablations are of RIMs, got --core {options.cores[0]} too; leave out one of them")
+        configs = load_ablations(task, options.overrides)
     else:
-        configs = [load(task, [f"core={core}", *overrides]) for core in cores] if cores else [load(task, overrides)]
-    jobs = [Job(task, config, seed) for seed in range(seeds) for config in configs]
+        cores = [[f"core={core}"] for core in options.cores] or [[]]
+        configs = [load(task, [*core, *options.overrides]) for core in cores]
     for config in configs:
-        task(config, data_dir).network()  # what cannot be built is to be known before the first hour
-    for option, folder in (("--results", results / task.name), ("--logdir", logdir / "supervised" / task.name)):
-        _check_writable(option, folder)
-    for job in jobs:
-        run_job(job, logdir, results, data_dir, workers)
-    write_page(task, results)
-    bad = [job.name for job in jobs if diverged(read_result(job.result(results))["curve"])]
-    if bad:
-        Console(highlight=False, soft_wrap=True).print(
-            f"{len(bad)} of {len(jobs)} trainings diverged, which the page counts as failures: {', '.join(bad)}"
-        )
+        task(config, options.data_dir).network()  # what cannot be built is to be known before the first hour
+    jobs = [
+        SupervisedJob(task, config, seed, options.workers, options.data_dir)
+        for seed in range(options.seeds)
+        for config in configs
+    ]
+    return Experiment(task.name, task.title, jobs, results / task.name, logdir / "supervised" / task.name)
 
 
-def _check_writable(option: str, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UserError(f"{option}: {folder} cannot be written: {error.strerror}") from error
+def diverged_jobs(experiment: Experiment) -> list[str]:
+    """Names of the jobs that are finished because their training diverged."""
+    done = experiment.finished()
+    return [job.name for job in experiment.jobs if job.hash in done and diverged(read_result(done[job.hash])["curve"])]

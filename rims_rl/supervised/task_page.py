@@ -9,23 +9,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.figures import save_figure
 from rims_rl.common.files import replacing
 from rims_rl.common.markdown import table
 from rims_rl.common.statistics import mean_difference, summary
 from rims_rl.config.layers import shipped_sections
+from rims_rl.supervised.job import read_result
 from rims_rl.supervised.task import Task, load
 from rims_rl.supervised.task_figures import CAPTIONS, Group, figures, highest, shown, value
-from rims_rl.supervised.training import DIVERGED, diverged, read_result
+from rims_rl.supervised.training import DIVERGED, diverged
 
 PAPER = "supervised_paper.yml"
 ROLLED_OUT = (4, 5)
 SIZES = ("core", "num_rims", "num_active", "hidden_size")  # the label says these in words
 
 
-def write_page(task: type[Task], results: Path) -> None:
+class TaskPage(NamedTuple):
+    path: Path
+    results: int  # how many it is made of
+
+
+def write_page(task: type[Task], results: Path) -> TaskPage:
     """Write ``<results>/<task>.md`` and the PNGs beside it."""
     groups = read_groups(task, results)
     if not groups:
@@ -37,8 +43,7 @@ def write_page(task: type[Task], results: Path) -> None:
         sections += _pictures(task, family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
-    count = sum(len(group) for group in groups.values())
-    Console(highlight=False, soft_wrap=True).print(f"{count} results: written to {out}")
+    return TaskPage(out, sum(len(group) for group in groups.values()))
 
 
 def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
@@ -361,8 +366,7 @@ def _pictures(task: type[Task], groups: dict[str, Group], begin: Path) -> list[s
     parts = []
     for name, figure in figures(task, groups).items():
         path = begin.with_name(f"{begin.name}_{name}.png")
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=100, format="png")
+        save_figure(figure, path, dpi=100)
         parts.append(f"![{name}]({path.name})\n\n{CAPTIONS[name]}")
     return parts
 

@@ -1,66 +1,47 @@
-"""One training with one seed, from its beginning or from its checkpoint, and the small file that it leaves.
-
-::
-
-    <logdir>/supervised/<task>/<job>/    checkpoint.pt while it trains, then network.safetensors
-    <results>/<task>/<job>.json          what came out; a job whose hash is here is finished
-"""
+"""One training with one seed, from its beginning or from its checkpoint."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
-import signal
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from filelock import FileLock
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import read_tensors, replacing, write_json, write_tensors
+from rims_rl.common.files import read_tensors, write_tensors
+from rims_rl.common.signals import stop_at_signal
+from rims_rl.jobs.job import Stopped
 from rims_rl.runs.provenance import provenance
-from rims_rl.runs.records import SupervisedResult, read_record
-from rims_rl.supervised.task import Task, TaskConfig
+from rims_rl.supervised.task import Task
 
 WINDOW = 100  # iterations whose mean is one point of the curve
 SAVE_EVERY = 60.0  # seconds
+COUNT_EVERY = 1.0  # seconds between numbers in the file ITERATIONS
+CHECKPOINT, ITERATIONS = "checkpoint.pt", "iterations.txt"  # in the folder of a training that is not finished
 TESTED_ON_THE_WAY = 128  # sequences of each test
 DIVERGED = 10  # a point of the curve above so many times the first one ends training
 
 
-class Job(NamedTuple):
-    task: type[Task]
-    config: TaskConfig
-    seed: int
+class Watcher:
+    """Is told how a training goes. This one keeps quiet; the command line has one that prints."""
 
-    @property
-    def definition(self) -> dict[str, Any]:
-        """All that changes the outcome, as plain data."""
-        return {"task": self.task.name, "seed": self.seed, "config": self.config.definition()}
+    def on_begin(self, training: Training) -> None:
+        """Before the first iteration, or the first one after a resume."""
 
-    @property
-    def hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()[:12]
+    def on_iteration(self, training: Training) -> None:
+        """After each."""
 
-    @property
-    def name(self) -> str:
-        """Of its folder and of its result."""
-        return f"{self.config.core.rpartition('.')[2]}_{self.seed}_{self.hash}"
+    def on_stop(self) -> None:
+        """Ctrl-C or SIGTERM: it will stop after this iteration."""
 
-    def result(self, results: Path) -> Path:
-        return results / self.task.name / f"{self.name}.json"
+    def on_end(self) -> None:
+        """However it ends."""
 
 
 def diverged(curve: Sequence[Sequence[Any]]) -> bool:
@@ -68,30 +49,11 @@ def diverged(curve: Sequence[Sequence[Any]]) -> bool:
     return any(loss is None or not math.isfinite(loss) or loss > DIVERGED * curve[0][1] for _, loss in curve)
 
 
-def read_result(path: Path) -> dict[str, Any]:
-    return read_record(path, SupervisedResult, "take it from git, or remove it to train again")
-
-
-def run_job(job: Job, logdir: Path, results: Path, data_dir: Path | None, workers: int | None) -> None:
-    """Do what is left of a job, and write its result. Waits for another process that is at it."""
-    folder, result = logdir / "supervised" / job.task.name / job.name, job.result(results)
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
-        if result.exists():
-            return
-        training = Training(job, folder, job.task(job.config, data_dir))
-        training.run(job.task.workers if workers is None else workers)
-        with replacing(folder / "network.safetensors") as temporary:
-            save_file({name: t.contiguous() for name, t in training.network.state_dict().items()}, temporary)
-        write_json(result, training.result())
-        training.checkpoint.unlink(missing_ok=True)
-
-
 class _Batches(Dataset[tuple[Tensor, ...]]):
     """What :class:`Task` makes, by number: the same in whatever process, and after a resume."""
 
-    def __init__(self, job: Job, task: Task) -> None:
-        self._task, self._seed = task, job.seed
+    def __init__(self, task: Task, seed: int) -> None:
+        self._task, self._seed = task, seed
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         return self._task.batch(self._seed, index)
@@ -100,11 +62,12 @@ class _Batches(Dataset[tuple[Tensor, ...]]):
 class Training:
     """What a training knows, between its iterations too."""
 
-    def __init__(self, job: Job, folder: Path, task: Task) -> None:
-        torch.manual_seed(job.seed)
-        self.job, self.task, self.checkpoint = job, task, folder / "checkpoint.pt"
+    def __init__(self, task: Task, seed: int, folder: Path | None = None) -> None:
+        """``folder`` has the checkpoint; with None, there is none."""
+        torch.manual_seed(seed)
+        self.task, self.seed, self.folder = task, seed, folder
         self.network = task.network()
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=job.config.learning_rate)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=task.config.learning_rate)
         self.schedule = task.schedule(self.optimizer)
         self.done = 0  # iterations
         self.losses: list[float] = []  # since the last point of the curve
@@ -112,34 +75,55 @@ class Training:
         self.on_the_way: list[dict[str, Any]] = []
         self.resumed_from: list[int] = []
         self.seconds = 0.0
-        if self.checkpoint.exists():
-            self._restore()
+        if folder is not None and (folder / CHECKPOINT).exists():
+            self._restore(folder / CHECKPOINT)
 
-    def run(self, workers: int) -> None:
-        """To the end, with a checkpoint now and then, and one when Ctrl-C or SIGTERM asks to stop."""
-        config, console = self.job.config, Console(highlight=False, soft_wrap=True)
-        begun, saved = time.monotonic() - self.seconds, time.monotonic()
-        left: Any = range(self.done, config.iterations)
-        batches = DataLoader(
-            _Batches(self.job, self.task),
+    def batches(self, workers: int) -> Iterable[tuple[Tensor, ...]]:
+        """Those that are left, made by ``workers`` processes, or by this one if there are none."""
+        left: Any = range(self.done, self.task.config.iterations)
+        return DataLoader(
+            _Batches(self.task, self.seed),
             batch_size=None,
             sampler=left,
             num_workers=workers,
             generator=torch.Generator(),  # or every resume would draw a number from training's own
         )
-        with _progress(console, self) as show, _stop_signals() as stopped:
-            for batch in batches if not self.is_over else ():
-                self._iterate(batch)
-                self.seconds = time.monotonic() - begun
-                show()
-                if stopped or time.monotonic() - saved > SAVE_EVERY:
-                    self.save()
-                    saved = time.monotonic()
-                if stopped:
-                    console.print(f"stopped after {self.done:,} iterations; the same command goes on from there")
-                    raise SystemExit(128 + stopped[0])
-                if self.is_over:
-                    break
+
+    def run(self, workers: int, watcher: Watcher) -> None:
+        """To the end, with a checkpoint now and then, and one when Ctrl-C or SIGTERM asks to stop.
+
+        Raises:
+            Stopped: it was asked to.
+        """
+        begun, saved, counted = time.monotonic() - self.seconds, time.monotonic(), -math.inf
+        own, stopped = os.getpid(), list[int]()
+
+        def stop(number: int) -> None:
+            stopped.append(number)
+            if os.getpid() == own:  # processes that make data inherit this, and have nothing to say
+                watcher.on_stop()
+
+        watcher.on_begin(self)
+        try:
+            with stop_at_signal(stop):
+                for batch in self.batches(workers) if not self.is_over else ():
+                    self.iterate(batch)
+                    now = time.monotonic()
+                    self.seconds = now - begun
+                    watcher.on_iteration(self)
+                    if stopped or now - counted > COUNT_EVERY:
+                        self._write_count()
+                        counted = now
+                    if stopped or now - saved > SAVE_EVERY:
+                        self.save()
+                        saved = time.monotonic()
+                    if stopped:
+                        text = f"stopped after {self.done:,} iterations; the same command goes on from there"
+                        raise Stopped(text, stopped[0])
+                    if self.is_over:
+                        break
+        finally:
+            watcher.on_end()
 
     @property
     def is_over(self) -> bool:
@@ -150,10 +134,11 @@ class Training:
         """Why training ends, before all iterations are done or with them."""
         if diverged(self.curve):
             return "diverged"
-        return "learned" if self.curve and self.curve[-1][1] < self.job.config.stop_below else "budget"
+        return "learned" if self.curve and self.curve[-1][1] < self.task.config.stop_below else "budget"
 
-    def _iterate(self, batch: tuple[Tensor, ...]) -> None:
-        config = self.job.config
+    def iterate(self, batch: tuple[Tensor, ...]) -> None:
+        """Once: the gradient of a batch, a step of the optimizer, and tests when it is time for them."""
+        config = self.task.config
         self.network.train()
         loss = self.task.loss(self.network, *batch)
         self.optimizer.zero_grad()
@@ -181,10 +166,17 @@ class Training:
         self.network.eval()
         return self.task.tests(self.network, sequences)
 
+    def _write_count(self) -> None:
+        """For other processes, see :class:`rims_rl.supervised.job.TrainingProgress`."""
+        if self.folder is not None:
+            (self.folder / ITERATIONS).write_text(str(self.done))
+
     def save(self) -> None:
+        if self.folder is None:
+            return
         kept = {name: getattr(self, name) for name in _KEPT}
         write_tensors(
-            self.checkpoint,
+            self.folder / CHECKPOINT,
             {
                 "network": self.network.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
@@ -194,9 +186,9 @@ class Training:
             },
         )
 
-    def _restore(self) -> None:
+    def _restore(self, checkpoint: Path) -> None:
         try:
-            state = read_tensors(self.checkpoint)
+            state = read_tensors(checkpoint)
             self.network.load_state_dict(state["network"])
             self.optimizer.load_state_dict(state["optimizer"])
             if self.schedule:
@@ -208,19 +200,17 @@ class Training:
             raise
         except Exception as error:  # there is no end to how reading garbage can fail
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise UserError(f"{self.checkpoint} is damaged ({reason}); remove it to train again") from error
+            raise UserError(f"{checkpoint} is damaged ({reason}); remove it to train again") from error
         self.resumed_from.append(self.done)
 
     def result(self) -> dict[str, Any]:
         """What is worth keeping of a finished training, without paths of this machine."""
-        job, started = self.job, time.time()
-        tests = self._test(job.config.test_sequences)
+        started = time.time()
+        tests = self._test(self.task.config.test_sequences)
         with torch.no_grad():  # there is nothing to see in a network that has diverged
             record = {} if self.stopped == "diverged" else self.task.record(self.network)
         core: Any = self.network.core
         return {
-            "hash": job.hash,
-            "definition": job.definition,
             "iterations": self.done,
             "stopped": self.stopped,
             "last_learning_rate": self.optimizer.param_groups[0]["lr"],
@@ -250,51 +240,3 @@ def _finite(data: Any) -> Any:
 
 def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """A list that Ctrl-C and SIGTERM put themselves in; a second one acts at once."""
-    received: list[int] = []
-    own = os.getpid()  # processes that make data inherit the handler, and have nothing to say
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def stop(number: int, frame: Any) -> None:
-        received.append(number)
-        restore()
-        if os.getpid() == own:
-            print("stopping after this iteration; once more to stop at once", file=sys.stderr)
-
-    def restore() -> None:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-    before = [signal.signal(number, stop) for number in numbers]
-    try:
-        yield received
-    finally:
-        restore()
-
-
-@contextmanager
-def _progress(console: Console, training: Training) -> Iterator[Any]:
-    """A bar; what it yields draws it anew."""
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        TextColumn(
-            "{task.completed:,.0f} / {task.total:,.0f}  {task.fields[rate]:.1f}/s  loss {task.fields[loss]:.4f}"
-        ),
-        TimeRemainingColumn(),
-    ]
-    first, begun = training.done, time.monotonic()
-    with Progress(*columns, console=console) as progress:
-        name = f"{training.job.config.core}, seed {training.job.seed}"
-        bar = progress.add_task(name, total=training.job.config.iterations, rate=0.0, loss=math.nan)
-
-        def show() -> None:
-            rate = (training.done - first) / max(time.monotonic() - begun, 1e-9)
-            loss = training.losses[-1] if training.losses else training.curve[-1][1]
-            progress.update(bar, completed=training.done, rate=rate, loss=loss)
-
-        yield show

@@ -199,7 +199,7 @@ def test_a_full_disk_is_one_sentence(command, full_disk, monkeypatch, capsys):
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n"])
 def test_a_port_that_is_no_ray_is_one_sentence_soon(answer, monkeypatch, tmp_path):
-    on_ray = pytest.importorskip("rims_rl.suites.engines.on_ray")
+    on_ray = pytest.importorskip("rims_rl.jobs.engines.on_ray")
     monkeypatch.setattr(on_ray, "SECONDS_TO_ANSWER", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -8,9 +8,9 @@ from pydantic import create_model
 
 from rims_rl.config.training_config import ALGORITHMS
 from rims_rl.suites.plan import read_plan
+from rims_rl.supervised.job import SupervisedJob
 from rims_rl.supervised.task import load, load_ablations
 from rims_rl.supervised.task_names import TASKS
-from rims_rl.supervised.training import Job as SupervisedJob
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 OF_SUITES = sorted({path.parent.name for path in RESULTS.glob("*/*_*.json")})

@@ -16,13 +16,12 @@ from rims_rl.cli import app
 from rims_rl.common.errors import UserError
 from rims_rl.evaluation.run_report import learning_curve
 from rims_rl.suites.carry_check import check_transfers
-from rims_rl.suites.engines.local import run_suite
-from rims_rl.suites.job import run_job
 from rims_rl.suites.pages.suite_page import report_suite
 from rims_rl.suites.pages.transfer_page import Comparison, Group, _draw_curves, _draw_matrix
 from rims_rl.suites.pages.transfer_scores import Run, curve_heights, mean_run, measure, measure_run
 from rims_rl.suites.plan import make_plan, read_plan, transfer_cells
-from rims_rl.suites.storage import find_run
+from rims_rl.suites.run_files import find_run
+from tests.helpers.jobs import run_suite
 
 SUITE = {
     "title": "a test",
@@ -304,8 +303,7 @@ def register():
 
 def run_all(plan, folder):
     for job in plan.jobs:
-        (folder / "jobs" / job.name).mkdir(parents=True)
-        run_job(job, folder / "jobs" / job.name, folder / "results", 1)
+        job.run(folder / "jobs" / job.name, folder / "results", 1)
     report_suite(plan, folder / "results", None)
     matrix = json.loads((folder / "results.json").read_text())["systems"][0]["matrix"]
     return {cell["source"]: SimpleNamespace(**cell) for cell in matrix}

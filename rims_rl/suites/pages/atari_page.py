@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from rims_rl.common.files import replacing
+from rims_rl.common.figures import save_figure
 from rims_rl.common.markdown import table
 from rims_rl.config.zoo import human_scores, paper_scores
 from rims_rl.suites.pages.estimates import estimate, interquartile_mean, probability_of_improvement
 from rims_rl.suites.pages.transfer_scores import POINTS, curve_heights
-from rims_rl.suites.plan import Job, Plan
+from rims_rl.suites.plan import Plan
+from rims_rl.suites.results import Results
 
-Done = Sequence[tuple[Job, dict[str, Any]]]
 Scores = dict[str, dict[str, dict[int, float]]]  # core -> game -> seed -> the mean score of its policy
 BASELINE = "lstm"
 IN_PAPER = {
@@ -27,7 +26,7 @@ IN_PAPER = {
 }
 
 
-def atari_page(plan: Plan, done: Done, out: Path) -> str:
+def atari_page(plan: Plan, done: Results, out: Path) -> str:
     """One part for each algorithm."""
     parts = []
     for algo in plan.suite.algos:
@@ -37,7 +36,7 @@ def atari_page(plan: Plan, done: Done, out: Path) -> str:
     return "\n\n".join(parts)
 
 
-def _part(plan: Plan, done: Done, algo: str, stem: Path) -> str:
+def _part(plan: Plan, done: Results, algo: str, stem: Path) -> str:
     scores: Scores = {core: {} for core in plan.suite.cores}
     for job, result in done:
         scores[job.core].setdefault(job.name_of_env, {})[job.seed] = result["evaluation"]["mean"]
@@ -52,8 +51,7 @@ def _part(plan: Plan, done: Done, algo: str, stem: Path) -> str:
         if config["core"] == "rims" and (changes := _relative_improvements(scores, core)):
             in_paper = config["core_kwargs"].get("input_attention", True)
             picture = stem.with_name(f"{stem.name}_{core}_over_{BASELINE}.png")
-            with replacing(picture) as temporary:
-                _draw_bars(changes, core, in_paper).savefig(temporary, dpi=110, format="png")
+            save_figure(_draw_bars(changes, core, in_paper), picture)
             better = sum(change > 0 for change in changes.values())
             sections.append(
                 f"## {core} over {BASELINE}, {algo}\n\n![{core} over {BASELINE}]({picture.name})\n\nPer game, the "
@@ -61,8 +59,7 @@ def _part(plan: Plan, done: Done, algo: str, stem: Path) -> str:
                 f"play. {core} has the higher mean score in {better} of {len(changes)} games. {IN_PAPER[in_paper]}"
             )
     picture = stem.with_name(f"{stem.name}_curves.png")
-    with replacing(picture) as temporary:
-        _draw_curves(plan, done, games).savefig(temporary, dpi=90, format="png")
+    save_figure(_draw_curves(plan, done, games), picture, dpi=90)
     sections.append(
         f"## Learning curves, {algo}\n\n![Learning curves]({picture.name})\n\nScores of games played while learning, "
         "means over seeds."
@@ -186,7 +183,7 @@ def _draw_bars(changes: dict[str, float], core: str, in_paper: bool) -> Figure:
     return figure
 
 
-def _draw_curves(plan: Plan, done: Done, games: list[str]) -> Figure:
+def _draw_curves(plan: Plan, done: Results, games: list[str]) -> Figure:
     columns = min(6, len(games))
     rows = math.ceil(len(games) / columns)
     figure = Figure(figsize=(2.6 * columns, 2.1 * rows + 0.5), layout="constrained")

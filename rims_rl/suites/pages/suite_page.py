@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import Any, NamedTuple
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
@@ -15,13 +13,18 @@ from rims_rl.common.markdown import table
 from rims_rl.suites.pages.atari_page import atari_page
 from rims_rl.suites.pages.transfer_page import transfer_page
 from rims_rl.suites.pages.variants_page import variants_page
-from rims_rl.suites.plan import Job, Plan
-from rims_rl.suites.storage import read_results
+from rims_rl.suites.plan import Plan
+from rims_rl.suites.results import Results, read_results
 
 PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_page}
 
 
-def report_suite(plan: Plan, results: Path, out: Path | None) -> None:
+class Report(NamedTuple):
+    path: Path
+    jobs: int  # that it is about
+
+
+def report_suite(plan: Plan, results: Path, out: Path | None = None) -> Report:
     """Write ``out``, by default ``<results>.md``, and PNGs whose names begin like it."""
     done = read_results(plan, results)
     if not done:
@@ -30,13 +33,10 @@ def report_suite(plan: Plan, results: Path, out: Path | None) -> None:
     sections = [_heading(plan, done), PAGES[plan.suite.report](plan, done, out), _provenance(done)]
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join(sections) + "\n")
-    Console(highlight=False).print(f"{len(done)} of {len(plan.jobs)} jobs: written to {out}", soft_wrap=True)
+    return Report(out, len(done))
 
 
-Done = Sequence[tuple[Job, dict[str, Any]]]
-
-
-def _heading(plan: Plan, done: Done) -> str:
+def _heading(plan: Plan, done: Results) -> str:
     suite, total = plan.suite, len(plan.jobs)
     heading = (
         f"# {suite.title}\n\nThis page is written by `rims-rl suite report {plan.argument}` from the result files of "
@@ -53,7 +53,7 @@ def _heading(plan: Plan, done: Done) -> str:
     )
 
 
-def _provenance(done: Done) -> str:
+def _provenance(done: Results) -> str:
     hours = sum(result["seconds"]["training"] + result["seconds"]["evaluation"] for _, result in done) / 3600
     resumed = sum(bool(result["resumed_from"]) for _, result in done)
     rows = [

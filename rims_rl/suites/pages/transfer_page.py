@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from rims_rl.common.files import replacing, write_json
+from rims_rl.common.figures import save_figure
+from rims_rl.common.files import write_json
 from rims_rl.common.markdown import table
 from rims_rl.runs.provenance import provenance
+from rims_rl.suites.job import AgentJob
 from rims_rl.suites.pages.transfer_scores import (
     POINTS,
     VERDICTS,
@@ -24,10 +26,10 @@ from rims_rl.suites.pages.transfer_scores import (
     measure,
     measure_run,
 )
-from rims_rl.suites.plan import Job, Plan, transfer_cells
+from rims_rl.suites.plan import Plan, transfer_cells
+from rims_rl.suites.results import Results
 
 T = TypeVar("T")
-Done = Sequence[tuple[Job, dict[str, Any]]]
 ALL = "all"  # sources together
 COLUMNS = 4  # of panels, at most
 # Appendix E.2 of the paper; of its LSTM it does not say in how many games transfer was negative.
@@ -50,7 +52,7 @@ class Comparison(NamedTuple):
     cells: dict[tuple[str, str], Measures]  # source, or ALL, and target; those whose runs are not there are missing
 
 
-def transfer_page(plan: Plan, done: Done, out: Path) -> str:
+def transfer_page(plan: Plan, done: Results, out: Path) -> str:
     """The page without its heading; beside ``out`` it writes ``<stem>.json`` and PNGs."""
     assert plan.suite.transfer is not None
     results = {job.hash: result for job, result in done}
@@ -67,8 +69,7 @@ def transfer_page(plan: Plan, done: Done, out: Path) -> str:
         )
     matrix, curves = (out.with_name(f"{out.stem}_{name}.png") for name in ("matrix", "curves"))
     for picture, draw in ((matrix, _draw_matrix(comparisons)), (curves, _draw_curves(plan, results))):
-        with replacing(picture) as temporary:
-            draw.savefig(temporary, dpi=100, format="png")
+        save_figure(draw, picture, dpi=100)
     sections = [
         f"## Verdicts\n\n{_how(plan)}\n\n{_counts(comparisons)}",
         f"## From each source\n\n![Transfer scores]({matrix.name})\n\nTransfer scores: 1 is as good as from scratch, 0 "
@@ -260,7 +261,7 @@ def _draw_curves(plan: Plan, results: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Any, results: dict[str, Any], jobs: list[Job], **style: Any) -> None:
+def _draw_curve(axes: Any, results: dict[str, Any], jobs: list[AgentJob], **style: Any) -> None:
     curves = [results[job.hash]["curve"] for job in jobs if job.hash in results]
     if lines := [curve_heights(curve) for curve in curves if curve]:
         axes.plot((np.arange(POINTS) + 0.5) * jobs[0].steps / POINTS, np.mean(lines, 0), lw=1, **style)

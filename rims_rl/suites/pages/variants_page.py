@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from rims_rl.common.files import replacing
+from rims_rl.common.figures import save_figure
 from rims_rl.common.markdown import table
 from rims_rl.evaluation.compare import NOVEL, compare_runs
 from rims_rl.suites.pages.estimates import Estimate
-from rims_rl.suites.plan import Job, Plan
+from rims_rl.suites.plan import Plan
+from rims_rl.suites.results import Results
 
-Done = Sequence[tuple[Job, dict[str, Any]]]
 Groups = dict[str, list[dict[str, Any]]]  # core -> the results of its seeds
 
 
-def variants_page(plan: Plan, done: Done, out: Path) -> str:
+def variants_page(plan: Plan, done: Results, out: Path) -> str:
     """What was found, in words; success over training, success and drop in each variant, probability of improvement and
     parameter counts."""
     groups = {(env, algo): _of(done, env, algo) for env in _envs(done) for algo in plan.suite.algos}
@@ -39,8 +38,7 @@ def variants_page(plan: Plan, done: Done, out: Path) -> str:
         )
     if plan.suite.curve:
         picture = out.with_name(f"{out.stem}_curves.png")
-        with replacing(picture) as temporary:
-            _draw(plan, groups).savefig(temporary, dpi=110, format="png")
+        save_figure(_draw(plan, groups), picture)
         sections.append(
             f"## Over training\n\n![Over training]({picture.name})\n\nLines are means over seeds, bands reach from the "
             f"lowest to the highest seed. Policies on the way are played for {plan.suite.curve.episodes} episodes, the "
@@ -173,7 +171,7 @@ def _over_training(results: list[dict[str, Any]], variant: str, measure: str) ->
     return table_[0, :, 0], table_[:, :, 1]
 
 
-def _of(done: Done, env: str, algo: str) -> Groups:
+def _of(done: Results, env: str, algo: str) -> Groups:
     groups: Groups = {}
     for job, result in done:
         if (job.name_of_env, job.algo) == (env, algo):
@@ -181,7 +179,7 @@ def _of(done: Done, env: str, algo: str) -> Groups:
     return groups
 
 
-def _envs(done: Done) -> list[str]:
+def _envs(done: Results) -> list[str]:
     return list(dict.fromkeys(job.name_of_env for job, _ in done))
 
 

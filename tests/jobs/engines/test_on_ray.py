@@ -3,68 +3,23 @@
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 from ray.exceptions import NodeDiedError, RayTaskError, TaskCancelledError, WorkerCrashedError
 
 from rims_rl.common.errors import UserError
-from rims_rl.suites.engines.local import COMMAND, run_suite
-from rims_rl.suites.engines.on_ray import _outcome, run_suite_on_ray
+from rims_rl.jobs.engines.on_ray import _outcome
+from rims_rl.jobs.options import RunOptions
+from rims_rl.jobs.run import run_jobs
 from rims_rl.suites.plan import read_plan
-from tests.suites.test_local import children_of, outcomes, wait_for_progress, wait_until, write
-
-RAY = Path(sys.executable).with_name("ray")
-
-
-class Cluster:
-    """Processes of Ray, with a token that only they know."""
-
-    def __init__(self, folder):
-        self.folder, self.nodes, self.suites = folder, [], []
-        (folder / "token").write_text("0123456789abcdef" * 4)
-        self.env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.address = f"127.0.0.1:{port}"
-        self.start("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false")
-
-    def start(self, *options):
-        """A node, when it is ready. Ray gives one 30 seconds to start, so that they start one after the other."""
-        log = self.folder / f"{len(self.nodes)}.txt"
-        more = ["--block", "--disable-usage-stats", "--object-store-memory=80000000", f"--temp-dir={self.folder}/ray"]
-        with log.open("w") as file:
-            node = subprocess.Popen([RAY, "start", *options, *more], stdout=file, stderr=file, env=self.env)
-        self.nodes.append(node)
-        wait_until(lambda: "will now block forever" in log.read_text() or node.poll() is not None)
-        assert node.poll() is None, log.read_text()
-        return node
-
-    def run(self, file, results, **env):
-        words = ["suite", "run", file, "--results", results / "results", "--logdir", results / "logs"]
-        words += ["--engine", "ray", "--ray-address", self.address]
-        command = [sys.executable, "-c", COMMAND, *map(str, words)]
-        with (results / "suite.txt").open("w") as log:
-            self.suites.append(subprocess.Popen(command, stdout=log, stderr=log, env=self.env | env))
-        return self.suites[-1]
-
-    def close(self):
-        for process in [*self.suites, *reversed(self.nodes)]:
-            process.terminate()
-            process.wait()
+from tests.helpers.jobs import children_of, outcomes, run_suite, wait_for_progress, wait_until, write
+from tests.helpers.ray_cluster import ray_cluster
 
 
 @pytest.fixture
 def cluster():
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # paths of sockets must be short, and tmp_path is not
-        cluster = Cluster(Path(folder))
+    with ray_cluster() as cluster:
         yield cluster
-        cluster.close()
 
 
 @pytest.mark.ray
@@ -73,7 +28,7 @@ def test_a_suite_whose_node_is_killed_ends_with_the_results_of_a_local_one(clust
     node = cluster.start(f"--address={cluster.address}", "--num-cpus=1")
     (on_ray := tmp_path / "on_ray").mkdir()
     file = write(tmp_path)
-    suite = cluster.run(file, on_ray)
+    suite = cluster.run_suite(file, on_ray)
     cluster.start(f"--address={cluster.address}", "--num-cpus=1")  # joins while the suite runs, and gets the second job
     wait_for_progress(on_ray, {})
     for pid in [node.pid, *children_of(node.pid)]:  # among them the raylet, without which a node is dead
@@ -94,19 +49,19 @@ def test_a_suite_whose_node_is_killed_ends_with_the_results_of_a_local_one(clust
 @pytest.mark.timeout(900)
 def test_ctrl_c_lets_jobs_save_and_a_cluster_without_room_or_with_another_token_is_one_sentence(cluster, tmp_path):
     file = write(tmp_path, steps=400_000)  # nobody is done before Ctrl-C
-    suite = cluster.run(file, tmp_path)
+    suite = cluster.run_suite(file, tmp_path)
     wait_until(lambda: suite.poll() is not None)
     assert suite.returncode == 2
     assert "rims-rl: no node of the cluster has 1 CPUs and 0 GPUs" in (tmp_path / "suite.txt").read_text()
 
-    suite = cluster.run(file, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH="", RAY_AUTH_TOKEN="another")
+    suite = cluster.run_suite(file, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH="", RAY_AUTH_TOKEN="another")
     wait_until(lambda: suite.poll() is not None)
     last = (tmp_path / "suite.txt").read_text().splitlines()[-1]
     assert suite.returncode == 2 and last.startswith(f"rims-rl: Ray cannot be used at {cluster.address}: ")
     assert last.endswith("is RAY_AUTH_MODE=token set here, as it is there, and the token the same?")
 
     cluster.start(f"--address={cluster.address}", "--num-cpus=2")
-    suite = cluster.run(file, tmp_path)
+    suite = cluster.run_suite(file, tmp_path)
     wait_for_progress(tmp_path, {})
     suite.send_signal(signal.SIGINT)
     wait_until(lambda: suite.poll() is not None)
@@ -131,7 +86,10 @@ def test_ctrl_c_lets_jobs_save_and_a_cluster_without_room_or_with_another_token_
 )
 def test_an_address_that_does_not_answer_is_one_sentence(address, words, tmp_path):
     with pytest.raises(UserError, match=words):
-        run_suite_on_ray(read_plan(str(write(tmp_path))), tmp_path, tmp_path, None, 1, 0, address)
+        run_jobs(
+            read_plan(str(write(tmp_path))).experiment(tmp_path, tmp_path),
+            RunOptions(engine="ray", ray_address=address),
+        )
 
 
 def test_what_is_raised_on_a_node_is_not_taken_for_the_death_of_the_node():

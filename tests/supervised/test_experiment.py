@@ -12,9 +12,9 @@ import pytest
 
 from rims_rl import cli
 from rims_rl.supervised import training
+from rims_rl.supervised.job import SupervisedJob
 from rims_rl.supervised.task import load
 from rims_rl.supervised.tasks.copying import Copying
-from rims_rl.supervised.training import Job, run_job
 
 TINY = [
     "digits=2", "span=3", "test_spans=[3,6]", "hidden_size=12", "embedding_size=4", "batch_size=4", "iterations=100",
@@ -38,7 +38,8 @@ def outcome(path):
 
 
 def finish(tmp_path, name, config):
-    run_job(Job(Copying, config, 0), tmp_path / name, tmp_path / name, None, None)
+    job = SupervisedJob(Copying, config, 0)
+    job.run(tmp_path / name / "supervised/copying" / job.name, tmp_path / name / "copying", threads=1)
     (path,) = (tmp_path / name / "copying").glob("*.json")
     return path
 
@@ -146,8 +147,8 @@ def test_a_loss_far_above_the_first_ends_training(tmp_path, monkeypatch):
         (["copying", "--page", "--results", "nowhere"], "nowhere/copying has no results; run some first"),
         (["copying", "--core", "lstn"], "did you mean 'lstm'?"),
         (["copying", "--set", "hidden_size"], "must be key=value, such as hidden_size=300 or core_kwargs.comm"),
-        (["copying", "--results", __file__], "test_run.py/copying cannot be written: Not a directory"),
-        (["copying", "--logdir", __file__], "test_run.py/supervised/copying cannot be written: Not a directory"),
+        (["copying", "--results", __file__], "test_experiment.py/copying cannot be written: Not a directory"),
+        (["copying", "--logdir", __file__], "test_experiment.py/supervised/copying cannot be written: Not a directory"),
         (["copying", "--ablations", "--core", "lstm"], "--ablations are of RIMs, got --core lstm too"),
         (["adding", "--ablations"], "adding has no ablations; copying and bouncing_balls have"),
     ],

@@ -7,7 +7,7 @@ import torch
 from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import load
 from rims_rl.supervised.tasks.crops import SIDE, Crops, clips, confusion, cut, measures
-from rims_rl.supervised.training import Job, Training
+from rims_rl.supervised.training import Training
 
 TINY = ["hidden_size=12", "frames=5", "crops=3", "element_size=8", "batch_size=4", "test_balls=[1,6]"]
 
@@ -58,15 +58,14 @@ def test_rims_read_the_windows_as_a_set_and_others_in_one_vector(core):
 
 def test_the_learning_rate_is_halved_when_the_loss_stops_falling_and_a_checkpoint_knows(tmp_path):
     task = Crops(load(Crops, [*TINY, "halve_after=3"]))
-    job = Job(Crops, task.config, 0)
-    training = Training(job, tmp_path, task)
+    training = Training(task, 0, tmp_path)
     rates = []
     for loss in (1.0, 0.9, 0.9, 0.89999, 0.8, 0.8, 0.8, 0.8, 0.8):  # the third and fourth have not fallen by 0.01 %
         training.schedule.step(loss)
         rates.append(training.optimizer.param_groups[0]["lr"] / 7e-4)
     assert rates == [1, 1, 1, 1, 1, 1, 1, 0.5, 0.5]
     training.save()
-    resumed = Training(job, tmp_path, task)
+    resumed = Training(task, 0, tmp_path)
     assert resumed.optimizer.param_groups[0]["lr"] == 3.5e-4
     resumed.schedule.step(0.8)
     resumed.schedule.step(0.8)

@@ -1,4 +1,4 @@
-"""The jobs of a suite as processes of this machine, a few at a time."""
+"""Jobs as processes of this machine, a few at a time."""
 
 from __future__ import annotations
 
@@ -8,29 +8,18 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rims_rl.common.errors import UserError
-from rims_rl.suites.engines.engine import Running, run_jobs
-from rims_rl.suites.plan import Job, Plan
+from rims_rl.jobs.engines.engine import Listener, Outcome, Running, run_with
+from rims_rl.jobs.experiment import Experiment
+from rims_rl.jobs.job import Job
+from rims_rl.jobs.options import RunOptions
 
 # Not `python -m`: that would look for rims_rl in the current folder first.
 COMMAND = "import sys; sys.path = [path for path in sys.path if path]; from rims_rl.cli import main; main()"
 
 
-def run_suite(plan: Plan, results: Path, logdir: Path, jobs: int | None, threads: int) -> None:
-    """Run what is not finished, ``jobs`` side by side."""
-    check_room(jobs, threads)
-    start = partial(_Process, results=results, threads=threads)
-    run_jobs(plan, results, logdir, start, lambda: jobs or (os.cpu_count() or 1) // threads)
-
-
-def check_room(jobs: int | None, threads: int) -> None:
-    """A UserError if this machine has too few cores."""
-    cores = os.cpu_count() or 1
-    if (jobs or 1) * threads > cores:
-        raise UserError(
-            f"{jobs or 1} jobs of {threads} threads are more than the {cores} cores of this machine; "
-            f"give --jobs {max(1, cores // threads)}, or fewer --threads"
-        )
+def run_locally(experiment: Experiment, options: RunOptions, listener: Listener) -> Outcome:
+    start = partial(_Process, results=experiment.results, threads=options.threads)
+    return run_with(start, lambda: options.jobs or (os.cpu_count() or 1) // options.threads, experiment, listener)
 
 
 def start_process(folder: Path, results: Path, threads: int) -> subprocess.Popen[bytes]:
@@ -44,7 +33,7 @@ def start_process(folder: Path, results: Path, threads: int) -> subprocess.Popen
             stdout=log,
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # Ctrl-C goes to the suite alone, which tells its jobs
+            start_new_session=True,  # Ctrl-C goes to this process alone, which tells its jobs
         )
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a suite as tasks of a Ray cluster. Folders are on a path that all nodes share, so that a job whose node
+"""Jobs as tasks of a Ray cluster. Folders are on a path that all nodes share, so that a job whose node
 died goes on elsewhere from its last checkpoint."""
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ import math
 import signal
 import socket
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rims_rl.common.errors import UserError
-from rims_rl.suites.engines.engine import Running, run_jobs
-from rims_rl.suites.engines.local import start_process
-from rims_rl.suites.plan import Job, Plan
+from rims_rl.jobs.engines.engine import Listener, Outcome, Running, run_with
+from rims_rl.jobs.engines.local import start_process
+from rims_rl.jobs.experiment import Experiment
+from rims_rl.jobs.job import Job
+from rims_rl.jobs.options import RunOptions
 
 try:
     import ray
 except ImportError:
-    raise UserError("--engine ray needs Ray, which is not installed; run: pip install 'rims-rl[ray]'") from None
+    raise UserError("this engine needs Ray, which is not installed; run: pip install 'rims-rl[ray]'") from None
 
 SECONDS_TO_ANSWER = 5.0
 HTTP2_SETTINGS = b"\x04"  # the kind of a message, after three bytes for its length
@@ -29,22 +32,17 @@ HTTP2_BEGINNING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + HTTP2_SETTING
 TLS_ALERT = b"\x15"  # what a head with RAY_USE_TLS answers to the above
 
 
-def run_suite_on_ray(
-    plan: Plan, results: Path, logdir: Path, jobs: int | None, threads: int, gpus: float, address: str | None
-) -> None:
-    """Run what is not finished: every job is a task, which waits until a node has ``threads`` CPUs and ``gpus`` GPUs.
-
-    Args:
-        jobs: side by side. None: as many as the cluster has room for.
-        address: of the cluster's head, ``host:port``. None: as Ray finds it, or else one on this machine.
-    """
-    _connect(address)
+def run_on_ray(experiment: Experiment, options: RunOptions, listener: Listener) -> Outcome:
+    """Run what is not finished: every job is a task, which waits until a node has its threads as CPUs, and its GPUs."""
+    threads, gpus = options.threads, options.gpus
+    _connect(options.ray_address)
     try:
         if not _room(threads, gpus):
-            raise UserError(f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs; change --threads or --gpus")
+            raise UserError(f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs for a job; give it fewer")
         task = ray.remote(_run_job).options(num_cpus=threads, num_gpus=gpus, max_retries=0)  # the engine tries again
-        start = partial(_Task, task=task, results=results.absolute(), threads=threads)
-        run_jobs(plan, results, logdir.absolute(), start, lambda: jobs or _room(threads, gpus))
+        start = partial(_Task, task=task, results=experiment.results.absolute(), threads=threads)
+        shared = replace(experiment, folder=experiment.folder.absolute())
+        return run_with(start, lambda: options.jobs or _room(threads, gpus), shared, listener)
     finally:
         ray.shutdown()
 
@@ -126,7 +124,10 @@ def _run_job(folder: str, results: str, threads: int) -> tuple[int, str]:
     cancelled. Returns its exit code, and what it could not write into its own log."""
     if not (Path(folder) / "job.json").exists():
         name = socket.gethostname()
-        return 2, f"rims-rl: the node {name} does not see {folder}; give --logdir and --results that all nodes share\n"
+        return (
+            2,
+            f"rims-rl: the node {name} does not see {folder}; give folders that all nodes share\n",
+        )
     process = start_process(Path(folder), Path(results), threads)
     try:
         while (code := process.poll()) is None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rims_rl.common.errors import UserError
+from rims_rl.supervised.job import SupervisedJob
 from rims_rl.supervised.task import load
 from rims_rl.supervised.task_figures import figures
 from rims_rl.supervised.task_names import find_task
@@ -15,7 +16,6 @@ from rims_rl.supervised.task_page import read_groups, write_page
 from rims_rl.supervised.tasks.bouncing_balls import BouncingBalls
 from rims_rl.supervised.tasks.copying import Copying
 from rims_rl.supervised.tasks.moving_mnist import MovingMnist
-from rims_rl.supervised.training import Job, run_job
 
 PUBLISHED = Path(__file__).parents[2] / "docs/results/supervised"
 
@@ -25,9 +25,9 @@ def finished(tmp_path_factory):
     """What a real training leaves, to be changed."""
     folder = tmp_path_factory.mktemp("finished")
     sizes = ["digits=2", "span=3", "test_spans=[3]", "hidden_size=12", "batch_size=4", "test_sequences=4"]
-    job = Job(Copying, load(Copying, ["core=lstm", *sizes, "iterations=1"]), 0)
-    run_job(job, folder, folder, None, None)
-    return json.loads(job.result(folder).read_text())
+    job = SupervisedJob(Copying, load(Copying, ["core=lstm", *sizes, "iterations=1"]), 0)
+    job.run(folder, folder, threads=1)
+    return json.loads((folder / f"{job.name}.json").read_text())
 
 
 @pytest.fixture

@@ -7,38 +7,27 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
-import yaml
 
+from rims_rl.cli.job_display import print_status
+from rims_rl.cli.suite_commands import estimate_here
 from rims_rl.common.errors import UserError
-from rims_rl.suites.engines.engine import ATTEMPTS
-from rims_rl.suites.engines.local import COMMAND, run_suite
-from rims_rl.suites.estimate import print_estimate
+from rims_rl.jobs.engines.engine import ATTEMPTS
+from rims_rl.jobs.engines.local import COMMAND
+from rims_rl.jobs.job import finished
+from rims_rl.jobs.options import RunOptions
 from rims_rl.suites.plan import read_plan
-from rims_rl.suites.status import print_status
-from rims_rl.suites.storage import finished
-
-SUITE = {
-    "title": "a test",
-    "envs": ["CartPole-v1"],
-    "algos": {"ppo": {"normalize": False, "n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1}},
-    "cores": {"lstm": {"rim_size": 4}},
-    "seeds": [0, 1],  # as fast as each other
-    "steps": 4096,
-    "checkpoint_freq": 128,
-    "exact_resume": True,
-    "evaluation": {"episodes": 4},
-    "report": "atari",
-}
-
-
-def write(folder, **changes):
-    path = folder / "tiny.yml"
-    path.write_text(yaml.safe_dump(SUITE | changes, sort_keys=False))
-    return path
+from tests.helpers.jobs import (
+    children_of,
+    is_alive,
+    newest,
+    outcomes,
+    run_suite,
+    wait_for_progress,
+    wait_until,
+    write,
+)  # fmt: skip
 
 
 def launch(file, folder):
@@ -46,47 +35,6 @@ def launch(file, folder):
     words = ["suite", "run", file, "--results", folder / "results", "--logdir", folder / "logs"]
     with (folder / "suite.txt").open("w") as log:
         return subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], stdout=log, stderr=log)
-
-
-def newest(folder):
-    """Steps of the newest checkpoint of each job that has one."""
-    found = {
-        job: [int(p.stem) for p in job.glob("*/*_1/checkpoints/*.pt")] for job in folder.glob("logs/suites/tiny/*")
-    }
-    return {job: max(steps) for job, steps in found.items() if steps}
-
-
-def wait_until(condition):
-    deadline = time.time() + 250
-    while not condition():
-        assert time.time() < deadline
-        time.sleep(0.05)
-
-
-def wait_for_progress(folder, since):
-    """Until both jobs have begun, and one of them has gone on."""
-    wait_until(lambda: len(now := newest(folder)) == 2 and any(now[job] > since.get(job, 0) for job in now))
-
-
-def children_of(pid):
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def is_alive(pid):
-    """Whether a process runs. A dead one that nobody waited for does not, once its last thread has let go its files."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
-    except OSError:  # gone
-        return False
-
-
-def outcomes(results):
-    """Results, without where and when."""
-    keys = ("hash", "job", "definition", "steps", "parameters", "curve", "on_the_way", "evaluation")
-    found = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    return [{key: result[key] for key in keys} for result in found]
 
 
 def kill_one_job(folder, since, others):
@@ -120,7 +68,7 @@ def test_a_suite_that_is_killed_or_stopped_ends_like_one_that_was_not(stopped, t
             suite.wait()
         wait_until(lambda: not any(map(is_alive, jobs)))  # noqa: B023
         since = newest(killed)
-    print_status(plan, killed / "results", killed / "logs")
+    print_status(plan.experiment(killed / "results", killed / "logs"))
     assert "2 jobs: 2 interrupted" in capsys.readouterr().out
     killer = threading.Thread(target=kill_one_job, args=(killed, since, children_of(os.getpid())))
     killer.start()
@@ -132,7 +80,7 @@ def test_a_suite_that_is_killed_or_stopped_ends_like_one_that_was_not(stopped, t
     resumed = [json.loads(path.read_text())["resumed_from"] for path in (killed / "results").iterdir()]
     assert all(resumed)
     assert len(list(killed.glob("logs/suites/tiny/*/ppo/*"))) == 2, "no run was begun twice"
-    print_status(plan, killed / "results", killed / "logs")
+    print_status(plan.experiment(killed / "results", killed / "logs"))
     assert "2 jobs: 2 finished" in capsys.readouterr().out
 
     times = [path.stat().st_mtime for path in killed.rglob("*")]
@@ -173,7 +121,7 @@ def test_more_processes_and_threads_than_cores_are_refused(tmp_path):
 def test_a_dry_run_lists_what_is_finished_and_measures_the_rest(tmp_path, capsys):
     plan = read_plan(str(write(tmp_path)))
     (tmp_path / f"any-name_{plan.jobs[0].hash}.json").write_text("{}")
-    print_estimate(plan, tmp_path, jobs=None, threads=1)
+    estimate_here(plan, tmp_path, RunOptions())
     text = capsys.readouterr().out
     assert f"{plan.jobs[0].name} │ finished" in text and f"{plan.jobs[1].name} │ to do" in text
     assert "1 of 2 jobs are finished. The others take 0:0" in text

@@ -14,11 +14,10 @@ from rliable import metrics
 from rims_rl.common.errors import UserError
 from rims_rl.config.zoo import human_scores, paper_scores
 from rims_rl.evaluation.play_variants import play_variants
-from rims_rl.suites.job import run_job
 from rims_rl.suites.pages.estimates import interquartile_mean, probability_of_improvement
 from rims_rl.suites.pages.suite_page import report_suite
 from rims_rl.suites.plan import EVALUATION_SEED, make_plan, read_plan
-from rims_rl.suites.storage import find_run
+from rims_rl.suites.run_files import find_run
 
 TINY = {"n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1}
 SUITES = {
@@ -48,8 +47,7 @@ def first(tmp_path_factory):
         }
         (folder / "tiny.yml").write_text(yaml.safe_dump(suite, sort_keys=False))
         plan = read_plan(str(folder / "tiny.yml"))
-        (folder / "job").mkdir()
-        run_job(plan.jobs[0], folder / "job", folder / "results", 1)
+        plan.jobs[0].run(folder / "job", folder / "results", 1)
         return plan, folder
 
     return run_first
@@ -88,7 +86,7 @@ def test_a_result_says_what_the_run_did(kind, first):
     assert [point["steps"] for point in result["on_the_way"]] == [0, 128]
     kept = play_variants(run / "policies/128", ["novel-colour"], 4, None, EVALUATION_SEED, 8, 1)
     assert result["on_the_way"][1]["variants"]["novel-colour"]["return"] == kept["variants"]["novel-colour"]["return"]
-    run_job(job, folder / "job", folder / "results", 1)  # is finished
+    job.run(folder / "job", folder / "results", 1)  # is finished
     assert read(plan, folder) == result
 
 
@@ -122,7 +120,7 @@ def test_the_page_of_variants_has_the_numbers_of_its_files_and_says_what_is_miss
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["novel_distractors", "transfer_small"])
 def test_the_published_page_is_what_its_files_give(name, tmp_path):
-    published = Path(__file__).parents[2] / "docs/results"
+    published = Path(__file__).parents[3] / "docs/results"
     report_suite(read_plan(name), published / name, tmp_path / f"{name}.md")
     assert (tmp_path / f"{name}.md").read_text() == (published / f"{name}.md").read_text()
     if name == "transfer_small":
