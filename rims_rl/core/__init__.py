@@ -8,7 +8,7 @@ from rims_rl.core.memories.ntm import NTM
 from rims_rl.core.memories.rmc import RMC
 from rims_rl.core.memories.transformer import Transformer
 from rims_rl.core.registry import core_factory, has_rims, make_core, register_core, takes_sets
-from rims_rl.core.rims.cell import RIMCell, RIMStep
+from rims_rl.core.rims.cell import RIMCell, RIMStep, per_rim
 from rims_rl.core.rims.engines.choose import engine_of
 from rims_rl.core.rims.layer import RIM, weights_at_rest
 from rims_rl.core.rims.trace import Record, Trace
@@ -33,6 +33,7 @@ __all__ = [
     "engine_of",
     "has_rims",
     "make_core",
+    "per_rim",
     "register_core",
     "takes_sets",
     "weights_at_rest",

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from rims_rl.core.memories.stepped import Cell, Parts, Stepped
 
+EQUAL = 1e-6  # usages that differ by less
+
 
 class DNC(Stepped):
     """An LSTM beside a memory that knows which slots are in use, and in what order they were written.
@@ -99,7 +101,8 @@ def _allocation(usage: Tensor) -> Tensor:
     mine, others = usage.unsqueeze(-1), usage.unsqueeze(-2)  # (B, slots, 1), (B, 1, slots)
     index = torch.arange(usage.shape[-1], device=usage.device)
     lower = index < index.unsqueeze(-1)  # of equal ones, the lowest index comes first
-    before = (others < mine) | ((others == mine) & lower)
+    # Slots nobody has written to are used equally, but for rounding, which must not decide: it differs in an export.
+    before = (others < mine - EQUAL) | (((others - mine).abs() <= EQUAL) & lower)
     return (1 - usage) * torch.where(before, others, 1.0).prod(-1)
 
 

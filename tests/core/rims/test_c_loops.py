@@ -212,6 +212,27 @@ def test_without_a_compiler_the_layer_works_and_one_warning_says_why(fresh, comp
     assert not folder.exists() or not list(folder.iterdir())
 
 
+@pytest.mark.parametrize("unknown", ["-fopenmp", "-fopenmp|-march=native"])
+def test_what_a_compiler_does_not_know_is_left_out(fresh, tmp_path, unknown):
+    """Apple's clang has no OpenMP."""
+    monkeypatch, folder = fresh
+    compiler = tmp_path / "strict-cc"
+    compiler.write_text(
+        f'#!/bin/sh\nfor flag in "$@"; do case "$flag" in {unknown}) echo unknown >&2; exit 1;; esac; done\nexec cc "$@"\n'
+    )
+    compiler.chmod(0o700)
+    rim, x = RIM(10, 60, 6, 4), torch.randn(5, 300, 10)
+    expected = run(rim, x)
+    monkeypatch.setenv("CC", str(compiler))
+    c_loops._load.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = run(rim, x)
+    assert c_loops.loops_here() == "C" and len(list(folder.glob("*.so"))) == 2
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_unwanted_they_are_not_compiled_and_nothing_is_said(fresh):
     monkeypatch, folder = fresh
     monkeypatch.setenv("RIMS_RL_NATIVE", "0")
