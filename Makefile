@@ -9,7 +9,7 @@ TYPES := .cache/types
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types contracts demo clean
+.PHONY: help setup test test-slow test-all lint types contracts demo clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,10 @@ $(STAMP): pyproject.toml constraints.txt
 test: $(STAMP)  ## Run the tests, without those marked slow, ray or browser
 	$(PYTEST) -m "not slow and not ray and not browser"
 
-test-all: $(STAMP)  ## Run every test
-	$(PYTEST)
+test-slow: $(STAMP)  ## Run the others: those marked slow, ray or browser
+	$(PYTEST) -m "slow or ray or browser"
+
+test-all: test test-slow  ## Run every test
 
 lint: $(STAMP)  ## Check style and formatting
 	$(BIN)/ruff check .

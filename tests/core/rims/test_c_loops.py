@@ -217,9 +217,8 @@ def test_what_a_compiler_does_not_know_is_left_out(fresh, tmp_path, unknown):
     """Apple's clang has no OpenMP."""
     monkeypatch, folder = fresh
     compiler = tmp_path / "strict-cc"
-    compiler.write_text(
-        f'#!/bin/sh\nfor flag in "$@"; do case "$flag" in {unknown}) echo unknown >&2; exit 1;; esac; done\nexec cc "$@"\n'
-    )
+    refuse = f'case "$flag" in {unknown}) echo unknown >&2; exit 1;; esac'
+    compiler.write_text(f'#!/bin/sh\nfor flag in "$@"; do {refuse}; done\nexec cc "$@"\n')
     compiler.chmod(0o700)
     rim, x = RIM(10, 60, 6, 4), torch.randn(5, 300, 10)
     expected = run(rim, x)
