@@ -86,5 +86,7 @@ class RecurrentA2C(RecurrentPPO):
         if hasattr(self.policy, "log_std"):
             self.logger.record("train/std", torch.exp(self.policy.log_std).mean().item())
 
-    def learn(self, total_timesteps: int, callback: Any = None, log_interval: int = 100, **kwargs: Any) -> Any:
+    def learn(  # type: ignore[override]
+        self, total_timesteps: int, callback: Any = None, log_interval: int = 100, **kwargs: Any
+    ) -> Any:
         return super().learn(total_timesteps, callback, log_interval, **{"tb_log_name": "RecurrentA2C", **kwargs})

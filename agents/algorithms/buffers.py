@@ -98,11 +98,11 @@ class _Sequences(_Buffer):
         return tuple(part[number, :, env].transpose(0, 1) for part in parts)
 
 
-class SequenceRolloutBuffer(_Sequences, RecurrentRolloutBuffer):
+class SequenceRolloutBuffer(_Sequences, RecurrentRolloutBuffer):  # type: ignore[misc]  # add() of each differs
     """For Box and Discrete observations."""
 
 
-class SequenceDictRolloutBuffer(_Sequences, RecurrentDictRolloutBuffer):
+class SequenceDictRolloutBuffer(_Sequences, RecurrentDictRolloutBuffer):  # type: ignore[misc]
     """For Dict observations."""
 
 

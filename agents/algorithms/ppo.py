@@ -137,11 +137,13 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
             policy.reset_noise(env.num_envs)
         callback.on_rollout_start()
         lstm_states: Any = self._last_lstm_states
-        cut_off: list[tuple[int, int, Any, Any]] = []  # step, environment, observation and state
+        new_obs: Any
+        cut_off: list[tuple[int, np.signedinteger, Any, Any]] = []  # step, environment, observation and state
         for n_steps in range(n_rollout_steps):
             if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
                 policy.reset_noise(env.num_envs)
             with torch.no_grad():
+                assert self._last_obs is not None
                 obs_tensor = obs_as_tensor(self._last_obs, self.device)
                 episode_starts = torch.tensor(self._last_episode_starts, dtype=torch.float32, device=self.device)
                 actions, values, log_probs, lstm_states = policy(obs_tensor, lstm_states, episode_starts)
@@ -173,7 +175,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         callback.on_rollout_end()
         return True
 
-    def _add_values(self, rewards: np.ndarray, cut_off: list[tuple[int, int, Any, Any]]) -> None:
+    def _add_values(self, rewards: np.ndarray, cut_off: list[tuple[int, np.signedinteger, Any, Any]]) -> None:
         """Add to the last reward of episodes that were cut off what could have come after it."""
         policy: Any = self.policy
         steps, envs, observations, states = zip(*cut_off, strict=True)

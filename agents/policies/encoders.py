@@ -76,6 +76,7 @@ class DictEncoder(BaseFeaturesExtractor):
         self.num_elements, self.element_size = len(observation_space.spaces), element_size
         super().__init__(observation_space, self.num_elements * element_size)
         self.encoders = nn.ModuleDict()
+        space: Any  # is_codes and is_image_space say which kind it is
         for key, space in observation_space.spaces.items():
             encoder: nn.Module
             if is_codes(space):
@@ -85,7 +86,7 @@ class DictEncoder(BaseFeaturesExtractor):
                 encoder = nn.Sequential(nn.Flatten(), linear, nn.ReLU())
             else:
                 width = cnn_output_dim or element_size
-                if min((space.shape or ())[1:]) >= SMALLEST_NATURE_IMAGE:
+                if min(space.shape[1:]) >= SMALLEST_NATURE_IMAGE:
                     encoder = NatureEncoder(space, width, normalized_image)
                 else:
                     encoder = GridEncoder(space, width)

@@ -56,6 +56,9 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     """
 
     encoder_class: type[BaseFeaturesExtractor] = FlattenExtractor
+    lstm_actor: Core  # type: ignore[assignment]  # sb3-contrib knows LSTMs only; the names are its own
+    lstm_critic: Core | None  # type: ignore[assignment]
+    critic: nn.Module | None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -120,9 +123,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     def _build_mlp_extractor(self) -> None:
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
         self.features_dim = int(self.features_dim)  # of MultiDiscrete observations it is numpy's
-        self.lstm_actor: Core = self._make_core()
-        self.lstm_critic: Core | None = None
-        self.critic: nn.Module | None = None
+        self.lstm_actor, self.lstm_critic, self.critic = self._make_core(), None, None
         width = self.lstm_actor.output_size
         if self.critic_kind == "separate":
             self.lstm_critic = self._make_core()
@@ -165,12 +166,13 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             counts[part_of(name)] += parameter.numel()
         return counts
 
-    def forward(
+    # Recurrent policies take states and episode starts, which Stable-Baselines3's do not know.
+    def forward(  # type: ignore[override]
         self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
         actor, critic, states = self.run_cores(obs, lstm_states, episode_starts)
         actions, log_prob = self._act(self.actor_head(actor), deterministic)
-        return actions.reshape((-1, *self.action_space.shape)), self.critic_head(critic), log_prob, states
+        return actions.reshape((-1, *(self.action_space.shape or ()))), self.critic_head(critic), log_prob, states
 
     # The three stages, of the actor or of the critic: encoder, core, head. Whatever a policy does goes through them.
 
@@ -208,13 +210,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     ) -> tuple[Tensor, Tensor, RNNStates]:
         """The first two stages of both: what the actor's and the critic's head read, and the new states. What the two
         share is computed once."""
+        before: Any = states  # pairs, but typed as tuples of any length
         features = self.encode(obs)
-        memory, state = self.run_core(features, states.pi, starts, "actor", run)
+        memory, state = self.run_core(features, before.pi, starts, "actor", run)
         if self.critic_kind == "shared":
             return memory, memory, RNNStates(state, state)
         if not self.share_features_extractor:
             features = self.encode(obs, "critic")
-        of_critic, critic_state = self.run_core(features, states.vf, starts, "critic", run)
+        of_critic, critic_state = self.run_core(features, before.vf, starts, "critic", run)
         return memory, of_critic, RNNStates(state, critic_state if self.lstm_critic is not None else state)
 
     def _act(self, latent: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
@@ -234,7 +237,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         actions, start = index.squeeze(-1), int(self.action_space.start)
         return actions + start if start else actions, log_prob
 
-    def evaluate_actions(
+    def evaluate_actions(  # type: ignore[override]
         self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         actor, critic, _ = self.run_cores(obs, lstm_states, episode_starts)
@@ -265,13 +268,15 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             state = tuple(part.detach().cpu().numpy() for part in self.core.initial_state(batch))
         return super().predict(observation, state, *args, **kwargs)
 
-    def get_distribution(
+    def get_distribution(  # type: ignore[override]
         self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
     ) -> tuple[Distribution, State]:
         memory, state = self.run_core(self.encode(obs), lstm_states, episode_starts)
         return self._get_action_dist_from_latent(self.actor_head(memory)), state
 
-    def predict_values(self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor) -> Tensor:
+    def predict_values(  # type: ignore[override]
+        self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
+    ) -> Tensor:
         memory, _ = self.run_core(self.encode(obs, "critic"), lstm_states, episode_starts, "critic")
         return self.critic_head(memory)
 

@@ -107,13 +107,12 @@ def other_engine(model: RecurrentPPO, state: dict[str, Any]) -> str | None:
 
 def start_games_again(model: RecurrentPPO, seed: int) -> None:
     """Reset all environments and the memory, with seeds that follow from ``seed`` and the number of steps."""
-    assert model.env is not None
-    model.env.seed(seed_at(seed, model.num_timesteps))
-    model._last_obs = model.env.reset()
-    model._last_episode_starts = np.ones(model.n_envs, bool)
-    states: Any = model._last_lstm_states
-    actor, critic = ((torch.zeros_like(h), torch.zeros_like(c)) for h, c in states)
-    model._last_lstm_states = RNNStates(actor, critic)
+    agent: Any = model
+    agent.env.seed(seed_at(seed, agent.num_timesteps))
+    agent._last_obs = agent.env.reset()
+    agent._last_episode_starts = np.ones(agent.n_envs, bool)
+    actor, critic = ((torch.zeros_like(h), torch.zeros_like(c)) for h, c in agent._last_lstm_states)
+    agent._last_lstm_states = RNNStates(actor, critic)
 
 
 def seed_at(seed: int, steps: int, purpose: int = 0) -> int:
@@ -184,7 +183,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _generators(model: RecurrentPPO) -> dict[str, Any]:
-    name, key, *rest = np.random.get_state(legacy=True)
+    numpy_state: Any = np.random.get_state(legacy=True)
+    name, key, *rest = numpy_state
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
