@@ -9,7 +9,7 @@ TYPES := .cache/types
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-all lint types contracts demo clean
+.PHONY: help setup test test-slow test-all lint types contracts tables demo clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ contracts: $(STAMP) links  ## Check which way imports point
 
 types: $(STAMP) links  ## Check types
 	cd $(TYPES) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy --package rims_rl
+
+tables: $(STAMP)  ## Write the tables of the documentation anew, from docs/results
+	$(BIN)/python docs/tables.py
 
 demo: $(STAMP)  ## Train an agent on DemonAttack for a few minutes, evaluate it and record a video
 	$(BIN)/rims-rl train --env DemonAttack --n-timesteps 25600 --eval-freq 0

@@ -1,0 +1,114 @@
+"""The tables of the documentation that show what benchmarks measured: ``make tables`` writes them anew.
+
+Each stands between two comments, ``<!-- table: NAME -->`` and ``<!-- end of table -->``, and comes from one file in
+docs/results. With ``--check`` nothing is written, and stale tables are named.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+PAGES = (DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md")))
+PLACE = re.compile(r"(?<=<!-- table: )(?P<name>\w+)(?P<open> -->\n)(?P<table>.*?)(?=<!-- end of table -->)", re.DOTALL)
+
+Row = Iterable[object]
+
+
+def _read(name: str) -> Any:
+    return json.loads((DOCS / "results" / f"{name}.json").read_text())
+
+
+def _table(head: Row, rows: Iterable[Row]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("|" + "|".join(f" {cell} " if cell != "" else " " for cell in row) + "|\n" for row in lines).replace(
+        "| --- ", "|---"
+    )
+
+
+def _training(name: str, ceilings: bool) -> str:
+    result = _read(name)
+    speeds = {agent: numbers["steps_per_second"] for agent, numbers in result["agents"].items()}
+    rows = speeds | result["ceilings"] if ceilings else speeds
+    return _table(
+        ("", "steps/s", "x stock"),
+        [(who, f"{speed:.0f}", f"{speed / speeds['stock']:.1f}") for who, speed in rows.items()],
+    )
+
+
+def _where_the_time_goes() -> str:
+    parts = _read("bench_train")["where_rims_ms"]
+    rows = [(name, f"{100 * ms / sum(parts.values()):.0f}") for name, ms in parts.items()]
+    return _table(("where the time goes (ours, rims)", "%"), rows)
+
+
+def _layer() -> str:
+    rows = []
+    for case in _read("bench_core")["sequences"]:
+        ms = case["ms"]
+        if case["cell"] == "lstm":
+            speeds = [f"{ms['fused'] / ms[name]:.2f}" for name in ("stepped", "autograd", "rim 6/4")]
+            rows.append((f"{case['T']} x {case['B']}", *speeds, f"{ms['rim 24/4'] / ms['rim 6/4']:.1f}"))
+    head = ("T x B", "`nn.LSTM` step by step", "RIM under plain autograd", "RIM", "24 RIMs / 6 RIMs")
+    return _table(head, rows)
+
+
+def _update() -> str:
+    result = _read("bench_update")
+    update, forward = result["update_ms"], result["forward_ms"]
+    rows = [
+        (
+            name,
+            f"{update[name] / 1e3:.1f}",
+            f"{update['stock'] / update[name]:.1f}",
+            f"{forward[name]:.1f}",
+            f"{forward['stock'] / forward[name]:.1f}",
+        )
+        for name in update
+    ]
+    return _table(("", "update, s", "x stock", "forward, ms", "x stock"), rows)
+
+
+def _supervised() -> str:
+    short, long = (case["sequences_per_second"] for case in _read("bench_supervised")["cases"])
+    rows = [(f"`{core}`", f"{speed:.0f}", f"{long[core]:.0f}") for core, speed in short.items()]
+    return _table(("core", "span 50", "span 200"), rows)
+
+
+def _exported() -> str:
+    rows = [(case["batch"], *(f"{us:.0f}" for us in case["us"].values())) for case in _read("bench_export")["cases"]]
+    return _table(("batch", "torch", "onnx", "pt2"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "bench_train": lambda: _training("bench_train", ceilings=True),
+    "bench_train_parts": _where_the_time_goes,
+    "bench_train_PickupKnown": lambda: _training("bench_train_PickupKnown", ceilings=False),
+    "bench_core": _layer,
+    "bench_update": _update,
+    "bench_supervised": _supervised,
+    "bench_export": _exported,
+}
+
+
+def main(check: bool) -> int:
+    """Write all tables anew, or name those that are stale; how many they are."""
+    stale = 0
+    for page in PAGES:
+        text = page.read_text()
+        for place in PLACE.finditer(text):
+            if place["table"] != TABLES[place["name"]]():
+                stale += 1
+                print(f"{page.name}: the table {place['name']} is stale" + ("; `make tables`" if check else ""))
+        if not check:
+            page.write_text(PLACE.sub(lambda place: place["name"] + place["open"] + TABLES[place["name"]](), text))
+    return stale
+
+
+if __name__ == "__main__":
+    stale = main("--check" in sys.argv)
+    sys.exit(stale if "--check" in sys.argv else 0)
