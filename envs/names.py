@@ -105,30 +105,30 @@ def resolve(
     env = _find(name)
     if observation is not None:
         if env.family != "minigrid":
-            raise UserError(f"--observation {observation} is for MiniGrid and BabyAI, and {env.id} is neither")
+            raise UserError(f"`observation` {observation} is for MiniGrid and BabyAI, and {env.id} is neither")
         if observation not in OBSERVATIONS:
-            raise UserError(f"--observation must be symbolic or rgb, got {observation!r}")
+            raise UserError(f"`observation` must be symbolic or rgb, got {observation!r}")
         env = env._replace(observation=observation)
     options = {"distractors": distractors, "backend": backend, "game_mode": game_mode, "difficulty": difficulty}
-    given = [f"--{key.replace('_', '-')} {value}" for key, value in options.items() if value is not None]
+    given = [f"`{key}` {value}" for key, value in options.items() if value is not None]
     if env.rom is None:
         if given:
             raise UserError(f"{given[0]} is for Atari games, and {env.id} is not one; leave it out")
         return env
     backend = backend or "ale"
     if backend not in BACKENDS:
-        raise UserError(f"--backend must be ale or sb3, got {backend!r}")
+        raise UserError(f"`backend` must be ale or sb3, got {backend!r}")
     if backend == "ale" and (game_mode is not None or difficulty is not None):
-        raise UserError(f"{given[-1]} needs --backend sb3: ALE's vector environment plays only the default one")
+        raise UserError(f"{given[-1]} needs `backend` sb3: ALE's vector environment plays only the default one")
     if backend == "sb3" and env.rom in WITHOUT_NOOP:
         raise UserError(
-            f"{env.name} has no action NOOP, which Stable-Baselines3's wrappers need; only --backend ale plays it"
+            f"{env.name} has no action NOOP, which Stable-Baselines3's wrappers need; only `backend` ale plays it"
         )
-    for i, (flag, value) in enumerate((("--game-mode", game_mode), ("--difficulty", difficulty))):
+    for i, (option, value) in enumerate((("game_mode", game_mode), ("difficulty", difficulty))):
         if value is not None and value not in (valid := atari_variants(env.rom)[i]):
-            raise UserError(f"{flag} must be one of {', '.join(map(str, valid))} in {env.name}, got {value}")
+            raise UserError(f"`{option}` must be one of {', '.join(map(str, valid))} in {env.name}, got {value}")
     if distractors is not None and distractors not in DISTRACTORS:
-        raise UserError(f"--distractors must be one of {', '.join(DISTRACTORS)}, got {distractors!r}")
+        raise UserError(f"`distractors` must be one of {', '.join(DISTRACTORS)}, got {distractors!r}")
     return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=distractors)
 
 

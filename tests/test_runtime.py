@@ -17,8 +17,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from rims_rl import runtime
 from rims_rl.agents import RecurrentPPO
 from rims_rl.common.errors import UserError
-from rims_rl.export.export import FORMATS
-from rims_rl.export.policy_step import PolicyStep
+from rims_rl.exporting.export import FORMATS
+from rims_rl.exporting.policy_step import PolicyStep
 from tests.agents.test_portable import Touch
 from tests.helpers.agents import Anything, box
 from tests.test_package import ROOT, wheel  # noqa: F401
@@ -173,9 +173,10 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
 
 @pytest.mark.slow
 def test_the_example_plays_where_there_is_neither_torch_nor_stable_baselines3(wheel, tmp_path):  # noqa: F811
-    from tests.export.test_export import export, make_run
+    from tests.exporting.test_export import ExportOptions, export, make_run
 
-    played = export(make_run(tmp_path / "run", "CartPole-v1"), "onnx", tmp_path / "policy.onnx", check_steps=20)
+    run = make_run(tmp_path / "run", "CartPole-v1")
+    played = export(ExportOptions(run=run, out=tmp_path / "policy.onnx", check_steps=20)).file
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv/bin/python"
 

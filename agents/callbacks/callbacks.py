@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -33,6 +33,8 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.files import cut, replacing
 from rims_rl.core import RIM
 
+log = logging.getLogger(__name__)
+
 
 class _Callback(BaseCallback):
     model: RecurrentPPO
@@ -44,7 +46,7 @@ class _Callback(BaseCallback):
 class ProgressBar(_Callback):
     """Steps, steps per second, the mean score of the last 100 episodes, and the time that is left."""
 
-    def __init__(self, total: int, console: Console) -> None:
+    def __init__(self, total: int, shown: bool) -> None:
         super().__init__()
         self._total = total
         columns = [
@@ -53,7 +55,7 @@ class ProgressBar(_Callback):
             TextColumn("{task.fields[rate]:5.0f}/s  score {task.fields[score]}"),
             TimeRemainingColumn(),
         ]
-        self._progress = Progress(*columns, console=console)
+        self._progress = Progress(*columns, disable=not shown)
 
     def _on_training_start(self) -> None:
         self._bar = self._progress.add_task("", total=self._total, rate=0.0, score="-")
@@ -200,21 +202,20 @@ class Logging(_Callback):
     Says it once if the state of the RIMs, which nothing bounds, has grown beyond all measure.
     """
 
-    def __init__(self, interval: int, console: Console) -> None:
+    def __init__(self, interval: int) -> None:
         super().__init__()
-        self._interval, self._console = interval, console
-        self._told = False
+        self._interval = interval
+        self.notes: list[str] = []
 
     def _on_rollout_end(self) -> None:
         if due(self.model, self._interval * rollout_size(self.model)):
             largest = record_rim_statistics(self.model)
-            if largest > DIVERGED and not self._told:
-                self._told = True
-                self._console.print(
-                    f"note: the memory diverges: its largest value is {largest:.0e} after {self.model.num_timesteps:,} "
-                    "steps; it may help to set normalize=true, critic=separate or a smaller learning_rate",
-                    soft_wrap=True,
+            if largest > DIVERGED and not self.notes:
+                self.notes.append(
+                    f"the memory diverges: its largest value is {largest:.0e} after {self.model.num_timesteps:,} "
+                    "steps; it may help to set normalize=true, critic=separate or a smaller learning_rate"
                 )
+                log.info("note: %s", self.notes[0])
             self.model.dump_logs()
 
 

@@ -6,10 +6,10 @@ rollout, when no data waits for an update.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from rims_rl.agents.saved.normalization import restore_statistics, statistics_of
 from rims_rl.common.errors import Diverged, UserError
 from rims_rl.common.files import Damaged, free_name, read_tensors, write_tensors
 from rims_rl.core import engine_of
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 KEPT = 2  # the newest, and one to fall back on
@@ -60,25 +62,25 @@ def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         old.unlink()
 
 
-def read_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
-    """The newest checkpoint that is whole. Damaged ones after it are set aside, and ``report`` gets a sentence about
-    each. One that cannot be read for another reason is a UserError: it may be as good as any."""
+def read_checkpoint(folder: Path) -> dict[str, Any]:
+    """The newest checkpoint that is whole. Damaged ones after it are set aside, with a warning in the log about each.
+    One that cannot be read for another reason is a UserError: it may be as good as any."""
     paths = _list(folder)
     if not paths:
-        raise UserError(f"{folder} has no checkpoint, so that nothing can be resumed; train again with --env")
+        raise UserError(f"{folder} has no checkpoint, so that nothing can be resumed; train anew")
     damaged = []
     for path in reversed(paths):
         try:
             state = read_tensors(path)
         except Damaged as error:
-            report(f"{path} is damaged ({error}); trying the one before")
+            log.warning("%s is damaged (%s); trying the one before", path, error)
             damaged.append(path)
             continue
         _check(state, path)
         for other in damaged:
             other.rename(free_name(folder, f"{other.name}.damaged", ""))
         return state
-    raise UserError(f"{folder} has no checkpoint that is whole; train again with --env")
+    raise UserError(f"{folder} has no checkpoint that is whole; train anew")
 
 
 def restore(model: RecurrentPPO, state: dict[str, Any]) -> None:

@@ -121,7 +121,7 @@ def read_about(path: Path) -> dict[str, Any]:
     if text is None:
         raise UserError(
             f"{path} has weights but no description of the policy; give the folder of the run, or a file that "
-            "`rims-rl export --format safetensors` wrote"
+            "was exported as safetensors"
         )
     return check_description(data, str(file))
 
@@ -131,7 +131,7 @@ def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, dict
     if not trust:
         raise UserError(
             f"{path} is a pickle, and loading one can run any code; use the folder of the run or a .safetensors file, "
-            "or add --trust if you trust whoever made it"
+            "or give `trust` if you trust whoever made it"
         )
     try:
         data, parameters, _ = load_from_zip_file(path, device=device)

@@ -1,21 +1,16 @@
-"""``rims-rl bench core``: the RIM layer beside torch's LSTM and GRU, fused or step by step, and plain autograd."""
+"""The RIM layer beside torch's LSTM and GRU, fused or step by step, and plain autograd."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import Tensor, nn
 
-from rims_rl.bench.measure import medians, peak_memory, torch_threads
-from rims_rl.common.files import write_json
+from rims_rl.bench.measure import BenchOptions, medians, peak_memory, torch_threads
 from rims_rl.core import RIM
 from rims_rl.core.rims.engines.choose import ENGINES
 from rims_rl.runs.provenance import provenance
@@ -26,14 +21,17 @@ RIMS = {"rim 6/4": (6, 4), "rim 6/6": (6, 6), "rim 24/4": (24, 4)}  # num_rims, 
 FUSED: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
-def bench_core(threads: int, repeats: int, quick: bool, out: Path) -> None:
-    """Measure, print a table, and write ``out``."""
+def bench_core(options: BenchOptions) -> dict[str, Any]:
+    """Measure; the result is ready for JSON."""
+    threads, repeats, quick = options.threads, options.repeats, options.quick
     started = time.time()
     cases = [(cell, T, B) for cell in FUSED for T, B in ([(16, 8)] if quick else SHAPES)]
     with torch_threads(threads):
-        sequences = [_sequence(*case, repeats) for case in track(cases, "forward and backward")]
-        steps = [_step(cell, repeats) for cell in track(list(FUSED), "one step")]
-    result = {
+        sequences = [
+            _sequence(*case, repeats) for case in track(cases, "forward and backward", disable=not options.progress)
+        ]
+        steps = [_step(cell, repeats) for cell in track(list(FUSED), "one step", disable=not options.progress)]
+    return {
         "what": "Median milliseconds, candidates taking turns in one process. Sequences: forward and backward of "
         f"T x B x {INPUT_SIZE}, gradients of the input included. fused: nn.LSTM or nn.GRU with {6 * RIM_SIZE} units; "
         "stepped: the same module called once per step, states masked as in sb3-contrib; autograd: the readable RIM "
@@ -47,9 +45,6 @@ def bench_core(threads: int, repeats: int, quick: bool, out: Path) -> None:
         "targets": _targets(sequences, steps),
         **provenance(started),
     }
-    write_json(out, result)
-    _print(result)
-    print(f"written to {out}")
 
 
 def _modules(cell: str) -> tuple[nn.LSTM | nn.GRU, dict[str, RIM]]:
@@ -124,28 +119,3 @@ def _targets(sequences: list[dict[str, Any]], steps: list[dict[str, Any]]) -> li
     ms = steps[0]["ms"]
     targets.append(("one step, B=8, no gradient: time relative to fused", "at most", 1.2, ms["rim 6/4"] / ms["fused"]))
     return [dict(zip(("what", "must be", "target", "reached"), target, strict=True)) for target in targets]
-
-
-def _print(result: dict[str, Any]) -> None:
-    console = Console()
-    table = Table(
-        title=f"Forward and backward, {result['threads']} threads",
-        caption="speed relative to fused; MB: memory, fused / rim 6/4",
-        box=SIMPLE_HEAD,
-        padding=0,
-    )
-    names = ["stepped", "autograd", *RIMS]
-    for column in ("cell", "T x B", "fused ms", *names, "MB"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for case in result["sequences"]:
-        ms, memory = case["ms"], case["memory_mb"]
-        table.add_row(
-            case["cell"],
-            f"{case['T']} x {case['B']}",
-            f"{ms['fused']:.0f}",
-            *(f"{ms['fused'] / ms[name]:.2f}" for name in names),
-            " / ".join("?" if memory[name] is None else f"{memory[name]:.0f}" for name in ("fused", "rim 6/4")),
-        )
-    console.print(table)
-    for target in result["targets"]:
-        console.print(f"{target['what']}: {target['reached']:.2f} ({target['must be']} {target['target']})")

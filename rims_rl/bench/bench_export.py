@@ -1,4 +1,4 @@
-"""``rims-rl bench export``: one step of an exported policy beside the policy itself."""
+"""One step of an exported policy beside the policy itself."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from rich.console import Console
-from rich.table import Table
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rims_rl import runtime
 from rims_rl.agents import CnnRimsPolicy
 from rims_rl.agents.saved.policy_files import space_to_json
-from rims_rl.bench.measure import medians, torch_threads
-from rims_rl.common.files import write_json
-from rims_rl.export.export import FORMATS, load_compiled
-from rims_rl.export.policy_step import PolicyStep
+from rims_rl.bench.measure import BenchOptions, medians, torch_threads
+from rims_rl.exporting.export import FORMATS, load_compiled
+from rims_rl.exporting.policy_step import PolicyStep
 from rims_rl.runs.provenance import provenance
 
 FRAMES, ACTIONS = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6)
 
 
-def bench_export(threads: int, repeats: int, quick: bool, out: Path) -> None:
-    """Measure, print a table, and write ``out``."""
+def bench_export(options: BenchOptions) -> dict[str, Any]:
+    """Measure; the result is ready for JSON."""
+    threads, repeats, quick = options.threads, options.repeats, options.quick
     started = time.time()
     compiler = shutil.which("g++") is not None
     with torch_threads(threads), tempfile.TemporaryDirectory() as folder:
@@ -48,7 +46,7 @@ def bench_export(threads: int, repeats: int, quick: bool, out: Path) -> None:
             times = medians(steps, 10 * repeats, calls=2 if quick else 20)
             cases.append({"batch": batch, "us": {name: 1e3 * ms for name, ms in times.items()}})
     us = cases[0]["us"]
-    result = {
+    return {
         "what": "Median microseconds of one step, candidates taking turns in one process, without gradient. Frames of "
         "Atari's shape (4 x 84 x 84), 6 actions, CnnRimsPolicy with 6 RIMs of 100, 4 active, random weights. torch: "
         "the policy as in a rollout; onnx: rims_rl.runtime; pt2: compiled by AOTInductor, left out without a C++ "
@@ -62,9 +60,6 @@ def bench_export(threads: int, repeats: int, quick: bool, out: Path) -> None:
         **provenance(started),
         "onnxruntime": runtime.onnxruntime.__version__,
     }  # fmt: skip
-    write_json(out, result)
-    _print(result)
-    print(f"written to {out}")
 
 
 def _frames(batch: int) -> np.ndarray:
@@ -98,14 +93,3 @@ def _compiled(path: Path, batch: int) -> Callable[[], None]:
         state[:] = result["next_h"], result["next_c"]
 
     return run
-
-
-def _print(result: dict[str, Any]) -> None:
-    console = Console()
-    names = list(result["cases"][0]["us"])
-    table = Table("batch", *(f"{name}, us" for name in names), title="One step of an Atari policy")
-    for case in result["cases"]:
-        table.add_row(str(case["batch"]), *(f"{case['us'][name]:.0f}" for name in names))
-    console.print(table)
-    for target in result["targets"]:
-        console.print(f"{target['what']}: {target['reached']:.2f} ({target['must be']} {target['target']})")

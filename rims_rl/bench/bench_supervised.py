@@ -1,20 +1,16 @@
-"""``rims-rl bench supervised``: one training step of each core on the copying task, side by side."""
+"""One training step of each core on the copying task, side by side."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import nn
 
-from rims_rl.bench.measure import medians, torch_threads
-from rims_rl.common.files import write_json
+from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.runs.provenance import provenance
 from rims_rl.supervised.task import load
 from rims_rl.supervised.tasks.copying import Copying
@@ -26,26 +22,25 @@ SPANS, BATCH, HIDDEN = (50, 200), 64, 600
 DATA = "data"
 
 
-def bench_supervised(threads: int, repeats: int, quick: bool, out: Path) -> None:
-    """Measure, print a table, and write ``out``."""
+def bench_supervised(options: BenchOptions) -> dict[str, Any]:
+    """Measure; the result is ready for JSON."""
+    threads, repeats, quick = options.threads, options.repeats, options.quick
     started, batch, hidden = time.time(), 8 if quick else BATCH, 24 if quick else HIDDEN
     with torch_threads(threads):
-        cases = [_case(span, batch, hidden, repeats) for span in track((5,) if quick else SPANS, "training steps")]
-    result = {
+        cases = [
+            _case(span, batch, hidden, repeats)
+            for span in track((5,) if quick else SPANS, "training steps", disable=not options.progress)
+        ]
+    return {
         "what": f"Median milliseconds of one training step (data, forward, backward, Adam) on copying, batch {batch}, "
         f"{hidden} units, no dropout but for `{ZOO}`, cores taking turns in one process; `{DATA}`: of making the batch "
         "alone. core_forward_backward_ms: the same core and sequence alone, as in bench core.",
         "threads": threads,
         "repeats": repeats,
         "cases": cases,
-        "targets": (targets := _targets(cases)),
+        "targets": _targets(cases),
         **provenance(started),
     }
-    write_json(out, result)
-    _print(cases)
-    for target in targets:
-        print(f"{target['what']}: {target['reached']:.3g} ({target['must be']} {target['target']})")
-    print(f"written to {out}")
 
 
 def _case(span: int, batch: int, hidden: int, repeats: int) -> dict[str, Any]:
@@ -95,14 +90,3 @@ def _targets(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         targets.append((f"{span}: share of data in a step, at most", "below", 0.05, max(case["data_share"].values())))
         targets.append((f"{span}: speed of rims relative to lstm", "at least", 0.8, ms["lstm"] / ms["rims"]))
     return [dict(zip(("what", "must be", "target", "reached"), target, strict=True)) for target in targets]
-
-
-def _print(cases: list[dict[str, Any]]) -> None:
-    table = Table(
-        "core", *(f"span {case['span']}" for case in cases), title="Sequences per second, training on copying"
-    )
-    for name in NAMES:
-        table.add_row(name, *(f"{case['sequences_per_second'][name]:.1f}" for case in cases))
-    share = (f"{max(case['data_share'].values()):.2%}" for case in cases)
-    table.add_row("data, at most", *share, style="dim")
-    Console().print(table)

@@ -1,24 +1,20 @@
-"""``rims-rl bench trace``: what looking inside costs one step of a policy, when it is off and when it is on."""
+"""What looking inside costs one step of a policy, when it is off and when it is on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from rich.console import Console
-from rich.table import Table
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
 from rims_rl.agents import CnnRimsPolicy
-from rims_rl.bench.measure import medians, torch_threads
-from rims_rl.common.files import write_json
+from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.core import RIM
 from rims_rl.core.checks import check_input, check_starts
 from rims_rl.core.rims.engines.choose import choose_engine
@@ -33,8 +29,9 @@ WHAT = (
 )
 
 
-def bench_trace(threads: int, repeats: int, quick: bool, out: Path) -> None:
-    """Measure, print a table, and write ``out``."""
+def bench_trace(options: BenchOptions) -> dict[str, Any]:
+    """Measure; the result is ready for JSON."""
+    threads, repeats, quick = options.threads, options.repeats, options.quick
     started = time.time()
     cases: list[dict[str, Any]] = []
     with torch_threads(threads):
@@ -53,7 +50,7 @@ def bench_trace(threads: int, repeats: int, quick: bool, out: Path) -> None:
                 }
                 times = medians(steps, 10 * repeats, calls=2 if quick else 20)
                 cases.append({"input": input_, "batch": batch, "us": {name: 1e3 * ms for name, ms in times.items()}})
-    result = {
+    return {
         "what": WHAT,
         "threads": threads,
         "repeats": repeats,
@@ -70,9 +67,6 @@ def bench_trace(threads: int, repeats: int, quick: bool, out: Path) -> None:
         ],
         **provenance(started),
     }
-    write_json(out, result)
-    _print(result)
-    print(f"written to {out}")
 
 
 class _Bare(RIM):
@@ -113,13 +107,3 @@ def _step(policy: CnnRimsPolicy, batch: int, traced: bool = False) -> Callable[[
                 part.numpy()
 
     return run
-
-
-def _print(result: dict[str, Any]) -> None:
-    table = Table("input", "batch", "bare, us", "off, us", "on, us", title="One step of an Atari policy")
-    for case in result["cases"]:
-        table.add_row(case["input"], str(case["batch"]), *(f"{us:.0f}" for us in case["us"].values()))
-    console = Console()
-    console.print(table)
-    for target in result["targets"]:
-        console.print(f"{target['what']}: {target['reached']:.3f} ({target['must be']} {target['target']})")

@@ -1,18 +1,16 @@
-"""``rims-rl bench train``: training on an Atari game or on MiniGrid, beside stock RecurrentPPO; where the time goes."""
+"""Training on an Atari game or on MiniGrid, beside stock RecurrentPPO; where the time goes."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sb3_contrib
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 from torch import Tensor
@@ -20,9 +18,8 @@ from torch import Tensor
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.policies.encoders import DictEncoder
 from rims_rl.bench.bench_update import N_ENVS, N_STEPS, encoder_forward, encoder_update, forward, make_models
-from rims_rl.bench.measure import medians, torch_threads
+from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import write_json
 from rims_rl.config import zoo
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
@@ -30,15 +27,17 @@ from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import Resolved, resolve
 from rims_rl.runs.provenance import provenance
 
+log = logging.getLogger(__name__)
 
-def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | None) -> None:
-    """Measure, print tables, and write ``out``."""
+
+def bench_train(env: str, options: BenchOptions) -> dict[str, Any]:
+    """Measure; the result is ready for JSON."""
+    threads, repeats, quick = options.threads, options.repeats, options.quick
     started = time.time()
     resolved = resolve(env)
     if resolved.family is None:
-        raise UserError(f"--env must be an Atari game or a MiniGrid environment, such as PickupKnown, got {env}")
+        raise UserError(f"`env` must be an Atari game or a MiniGrid environment, such as PickupKnown, got {env}")
     prepare = _atari if resolved.family == "atari" else _minigrid
-    out = out or Path(f"docs/results/bench_train{'' if resolved.name == 'DemonAttack' else '_' + resolved.name}.json")
     with torch_threads(threads):
         models, target, what = prepare(resolved, threads, 32 if quick else N_STEPS)
         timed: dict[str, Callable[[], object]] = {}
@@ -53,7 +52,7 @@ def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | N
         timed["encoder"] = encoder_update(rims)
         timed["core"] = _core_update(rims)
         timed["heads"] = _heads_update(rims)
-        print(f"{repeats} rounds of {steps} steps for each of {len(models)} agents, and one to warm up", flush=True)
+        log.info(f"{repeats} rounds of {steps} steps for each of {len(models)} agents, and one to warm up")
         ms = medians(timed, repeats)
     agents = {
         name: {
@@ -70,7 +69,7 @@ def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | N
         "env and cnn": steps / (ms["env"] + ms["encoder forward"] + ms["encoder"]) * 1e3,
     }
     speed = {name: agent["steps_per_second"] for name, agent in agents.items()}
-    result = {
+    return {
         "what": f"{resolved.name}, {rims.n_envs} environments x {n_steps} steps, {rims.n_epochs} epochs of minibatches "
         f"of {rims.batch_size}, {rims.policy.core.hidden_size} units, the agents taking turns in one process; medians. "
         f"{what} where_rims_ms, milliseconds of one iteration of ours, rims: "
@@ -99,9 +98,6 @@ def bench_train(env: str, threads: int, repeats: int, quick: bool, out: Path | N
         ],
         **provenance(started),
     }  # fmt: skip
-    write_json(out, result)
-    _print(result)
-    print(f"written to {out}")
 
 
 def _atari(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any], float, str]:
@@ -213,28 +209,3 @@ def _many(run: Callable[[], object], model: Any, times: int) -> Callable[[], Non
                 run()
 
     return runs
-
-
-def _print(result: dict[str, Any]) -> None:
-    console = Console()
-    table = Table(title=f"Training on {result['env']['name']}")
-    for column in ("", "steps/s", "x stock", "rollout ms", "update ms"):
-        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
-    stock = result["agents"]["stock"]["steps_per_second"]
-    for name, agent in result["agents"].items():
-        speed = agent["steps_per_second"]
-        row = (f"{speed:.0f}", f"{speed / stock:.1f}", f"{agent['rollout_ms']:.0f}", f"{agent['update_ms']:.0f}")
-        table.add_row(name, *row)
-    for name, speed in result["ceilings"].items():
-        table.add_row(name, f"{speed:.0f}", f"{speed / stock:.1f}")
-    console.print(table)
-    table = Table(title="Where the time of ours, rims goes")
-    table.add_column("")
-    table.add_column("ms", justify="right")
-    table.add_column("%", justify="right")
-    parts = result["where_rims_ms"]
-    for name, ms in parts.items():
-        table.add_row(name, f"{ms:.0f}", f"{ms / sum(parts.values()) * 100:.0f}")
-    console.print(table)
-    for target in result["targets"]:
-        console.print(f"{target['what']}: {target['reached']:.2f} ({target['must be']} {target['target']})")

@@ -1,11 +1,11 @@
-"""``rims-rl bench update``: one PPO update, and one forward step of a rollout, beside stock RecurrentPPO."""
+"""One PPO update, and one forward step of a rollout, beside stock RecurrentPPO."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,23 +13,23 @@ import numpy as np
 import sb3_contrib
 import torch
 from gymnasium import spaces
-from rich.console import Console
-from rich.table import Table
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.bench.measure import medians, torch_threads
-from rims_rl.common.files import write_json
+from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.core import weights_at_rest
 from rims_rl.runs.provenance import provenance
+
+log = logging.getLogger(__name__)
 
 N_ENVS, N_STEPS, N_EPOCHS, BATCH, HIDDEN = 8, 128, 4, 256, 600
 
 
-def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
-    """Measure, print a table, and write ``out``."""
+def bench_update(options: BenchOptions) -> dict[str, Any]:
+    """Measure; the result is ready for JSON."""
+    threads, repeats, quick = options.threads, options.repeats, options.quick
     started = time.time()
     n_steps = 16 if quick else N_STEPS
     with torch_threads(threads):
@@ -41,13 +41,13 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
         updates["cnn alone"] = encoder_update(models["ours, none"])
         forwards = {name: forward(model) for name, model in models.items()}
         forwards["cnn alone"] = encoder_forward(models["ours, none"])
-        print(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes", flush=True)
+        log.info(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes")
         update_ms = medians(updates, repeats)
         with ExitStack() as stack:
             for model in models.values():
                 stack.enter_context(weights_at_rest(model.policy))  # as in a rollout
             forward_ms = medians(forwards, 10 * repeats, calls=10)
-    result = {
+    return {
         "what": "Median milliseconds, candidates taking turns in one process. Frames of DemonAttack's shape "
         "(4 x 84 x 84, random), 6 actions, episodes of about 200 steps. update: one call of train(), "
         f"{N_EPOCHS} epochs of minibatches of {BATCH}. forward: policy on {N_ENVS} observations, as in a rollout, "
@@ -73,9 +73,6 @@ def bench_update(threads: int, repeats: int, quick: bool, out: Path) -> None:
         ],
         **provenance(started),
     }  # fmt: skip
-    write_json(out, result)
-    _print(result)
-    print(f"written to {out}")
 
 
 class _Frames(gym.Env[np.ndarray, np.int64]):
@@ -150,24 +147,3 @@ def encoder_forward(model: Any) -> Callable[[], None]:
             policy.encode(obs)
 
     return run
-
-
-def _print(result: dict[str, Any]) -> None:
-    console = Console()
-    steps = result["n_envs"] * result["n_steps"]
-    table = Table(title=f"One PPO update of {steps} steps, and one forward of {result['n_envs']}")
-    for column in ("", "update ms", "steps/s", "x stock", "forward ms", "x stock"):
-        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
-    update, forward = result["update_ms"], result["forward_ms"]
-    for name, ms in update.items():
-        table.add_row(
-            name,
-            f"{ms:.0f}",
-            f"{steps / ms * 1e3:.0f}",
-            f"{update['stock'] / ms:.1f}",
-            f"{forward[name]:.2f}",
-            f"{forward['stock'] / forward[name]:.1f}",
-        )
-    console.print(table)
-    for target in result["targets"]:
-        console.print(f"{target['what']}: {target['reached']:.2f} ({target['must be']} {target['target']})")

@@ -11,6 +11,17 @@ from pathlib import Path
 
 import torch
 
+from rims_rl.common.options import Count, Options
+
+
+class BenchOptions(Options):
+    """How a benchmark measures."""
+
+    threads: Count = 1  # that torch may use
+    repeats: Count = 5  # timed, of each measurement
+    quick: bool = False  # fewer and smaller cases, to see that it works
+    progress: bool = False  # show a bar
+
 
 def medians(candidates: Mapping[str, Callable[[], object]], repeats: int, calls: int = 1) -> dict[str, float]:
     """Median milliseconds of one call of each candidate. They take turns, so that a slow minute hits them all."""

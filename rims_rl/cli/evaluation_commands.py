@@ -1,7 +1,7 @@
 """``rims-rl evaluate`` and ``report``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from rims_rl.cli.options import (
     Seed,
     Threads,
     Trust,
+    read_rims,
     was_given,
 )
 from rims_rl.common.errors import UserError
@@ -54,44 +55,62 @@ def _evaluate(
     trust: Trust = False,
 ) -> None:
     """Play a trained agent and say how well it does; also where it was not trained, or without some of its RIMs."""
-    from rims_rl.evaluation.drop_and_force import read_rims
+    from rims_rl.cli.evaluation_tables import print_each_drop, print_evaluation, print_variants
+    from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 
-    options = {"backend": backend, "game_mode": game_mode, "difficulty": difficulty}
+    common: dict[str, Any] = {
+        "episodes": episodes,
+        "deterministic": deterministic,
+        "seed": seed,
+        "n_envs": n_envs,
+        "threads": threads,
+        "out": out,
+        "trust": trust,
+        "progress": True,
+    }
     if variants is not None:
         from rims_rl.evaluation.evaluate_variants import evaluate_variants
 
-        given = [key.replace("_", "-") for key in ("random", "drop", "force", *options) if was_given(context, key)]
-        if given:
+        others = ("random", "drop", "force", "backend", "game_mode", "difficulty")
+        if given := [key.replace("_", "-") for key in others if was_given(context, key)]:
             raise UserError(f"--variants plays runs as they were trained, but for the variant; leave out --{given[0]}")
         names = [name.strip() for name in variants.split(",")]
-        evaluate_variants(runs, names, episodes, deterministic, seed, n_envs, threads, out, trust)
+        print_variants(evaluate_variants(VariantsOptions(runs=runs, variants=names, **common)))
         return
-    from rims_rl.evaluation.evaluate import evaluate
-
     if len(runs) > 1:
         raise UserError(f"several runs are compared in variants, so give --variants, or leave out {runs[1]}")
-    (run,) = runs
-    if random and (drop or force):
-        raise UserError("--random plays random actions: leave out --drop and --force")
-    forced = read_rims("--force", force)
+    options = EvaluateOptions(
+        run=runs[0],
+        random=random,
+        drop=() if drop == "each" else read_rims("--drop", drop),
+        force=read_rims("--force", force),
+        backend=backend,
+        game_mode=game_mode,
+        difficulty=difficulty,
+        **common,
+    )
     if drop == "each":
         from rims_rl.evaluation.evaluate_drop import evaluate_each
 
-        evaluate_each(run, episodes, deterministic, seed, n_envs, threads, out, trust, forced, **options)
+        print_each_drop(evaluate_each(options))
         return
-    dropped = read_rims("--drop", drop)
-    evaluate(run, episodes, deterministic, seed, n_envs, threads, out, random, trust, dropped, forced, **options)
+    from rims_rl.evaluation.evaluate import evaluate
+
+    print_evaluation(evaluate(options))
 
 
 @app.command("report")
 def _report(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    baseline: Annotated[
-        list[Path] | None, typer.Option(help="JSON of rims-rl evaluate to compare with; may be given several times.")
+    baselines: Annotated[
+        list[Path] | None,
+        typer.Option("--baseline", help="JSON of rims-rl evaluate to compare with; may be given several times."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write, with a PNG beside it. Default: in RUN.")] = None,
 ) -> None:
     """Gather what came out of a run: one JSON file, one picture."""
+    from rims_rl.cli.evaluation_tables import print_report
+    from rims_rl.evaluation.options import ReportOptions
     from rims_rl.evaluation.run_report import report
 
-    report(run, baseline or [], out)
+    print_report(report(ReportOptions(run=run, baselines=baselines or [], out=out)))

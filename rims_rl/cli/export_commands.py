@@ -1,12 +1,15 @@
 """``rims-rl export``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.options import Trust
+
+if TYPE_CHECKING:
+    from rims_rl.exporting.export import ExportResult
 
 
 @app.command("export")
@@ -18,6 +21,18 @@ def _export(
     trust: Trust = False,
 ) -> None:
     """Write a trained agent as one file, and check that it plays like the agent."""
-    from rims_rl.export.export import export
+    from rims_rl.exporting.export import ExportOptions, export
 
-    export(run, format, out, card, trust)
+    print_export(export(ExportOptions(run=run, format=format, out=out, card=card, trust=trust, progress=True)))
+
+
+def print_export(result: "ExportResult") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"played beside the policy for {result.steps:,} steps and {result.episodes} ends of episodes: same actions, "
+        f"largest difference {result.difference:.1e}\nwritten to {result.file}"
+    )
+    if result.card is not None:
+        console.print(f"written to {result.card}")

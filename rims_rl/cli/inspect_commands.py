@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads
+from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads, read_rims
 
 
 @app.command("enjoy")
@@ -32,13 +32,31 @@ def _enjoy(
     force: Force = None,
 ) -> None:
     """Watch a trained agent: a video in colour, or a window."""
-    from rims_rl.evaluation.drop_and_force import read_rims
-    from rims_rl.inspect.enjoy import enjoy
+    from rich.console import Console
 
-    rims = read_rims("--drop", drop), read_rims("--force", force)
-    enjoy(
-        run, out, episodes, max_steps, deterministic, seed, fps, window, threads, game_mode, difficulty, overlay, *rims
+    from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
+
+    options = EnjoyOptions(
+        run=run,
+        out=out,
+        episodes=episodes,
+        max_steps=max_steps,
+        deterministic=deterministic,
+        seed=seed,
+        fps=fps,
+        window=window,
+        threads=threads,
+        game_mode=game_mode,
+        difficulty=difficulty,
+        overlay=overlay,
+        drop=read_rims("--drop", drop),
+        force=read_rims("--force", force),
+        progress=True,
     )
+    result = enjoy(options)
+    if result.video is not None:
+        text = f"{result.steps:,} frames, {result.fps:g} per second: {result.video}"
+        Console(highlight=False).print(text, soft_wrap=True)
 
 
 @app.command("inspect")
@@ -64,8 +82,34 @@ def _inspect(
     force: Force = None,
 ) -> None:
     """Record what each RIM does while the agent plays; make a page to look through it, or pictures."""
-    from rims_rl.evaluation.drop_and_force import read_rims
-    from rims_rl.inspect.record import inspect
+    from rich.console import Console
 
-    rims = read_rims("--drop", drop), read_rims("--force", force)
-    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads, *rims, pictures, compare)
+    from rims_rl.inspect.record import InspectOptions, inspect
+
+    options = InspectOptions(
+        run=run,
+        out=out,
+        html=html,
+        pictures=pictures,
+        compare=compare,
+        episodes=episodes,
+        variant=variant,
+        max_steps=max_steps,
+        deterministic=deterministic,
+        seed=seed,
+        threads=threads,
+        drop=read_rims("--drop", drop),
+        force=read_rims("--force", force),
+        progress=True,
+    )
+    result, console = inspect(options), Console(highlight=False)
+    for one in result.recordings:
+        console.print(f"{one.steps:,} steps, {_megabytes(one.file)}: {one.file}", soft_wrap=True)
+    if result.page is not None:
+        console.print(f"the page, {_megabytes(result.page)}: {result.page}", soft_wrap=True)
+    if result.pictures is not None:
+        console.print(f"pictures and statistics.json: {result.pictures}", soft_wrap=True)
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.2f} MB"

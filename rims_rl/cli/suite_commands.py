@@ -11,7 +11,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, Jobs, JobThreads, RayAddress, run_options
-from rims_rl.cli.options import Algo, Set
+from rims_rl.cli.options import Algo, Settings
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _transfer(
     ] = "encoder=finetune,core=finetune",
     episodes: Annotated[int, typer.Option(min=1, help="Of the evaluation of each policy.")] = 100,
     algo: Algo = "ppo",
-    set_: Set = None,
+    settings: Settings = None,
     name: Annotated[str, typer.Option(help="Of the suite that this makes: LOGDIR/suites/NAME.yml.")] = "transfer",
     jobs: Jobs = None,
     threads: JobThreads = 1,
@@ -147,7 +147,7 @@ def _transfer(
     run = run_options(jobs, threads, engine, ray_address, gpus)
     options = TransferOptions(
         _split("--sources", sources), _split("--targets", targets), _split("--core", core), seeds, steps, carry,
-        episodes, algo, set_ or [], name,
+        episodes, algo, settings or [], name,
     )  # fmt: skip
     plan = plan_transfer(options, logdir, write=not dry_run)
     folder = results_folder(plan, results)

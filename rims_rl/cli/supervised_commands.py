@@ -9,7 +9,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, RayAddress, run_options
-from rims_rl.cli.options import CORES, Set
+from rims_rl.cli.options import CORES, Settings
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _supervised(
     core: Annotated[
         list[str] | None, typer.Option(help="As for train, or transformer; may be given several times. Default: rims.")
     ] = None,
-    set_: Set = None,
+    settings: Settings = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Train RIMs of the task's ablation table.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Train with seeds 0, 1, ... up to so many.")] = 1,
     jobs: Annotated[
@@ -66,7 +66,7 @@ def _supervised(
     options = run_options(jobs, 1 if here else threads or 1, engine, ray_address, gpus)
     if here:
         options = replace(options, jobs=1, threads=threads or CORES)
-    wanted = SupervisedOptions(task, core or [], set_ or [], ablations, seeds, workers, data_dir)
+    wanted = SupervisedOptions(task, core or [], settings or [], ablations, seeds, workers, data_dir)
     experiment = plan_experiment(wanted, results, logdir)
     if status:
         return print_status(experiment)

@@ -1,13 +1,29 @@
 """``rims-rl train``."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import CORES, Algo, Backend, Config, Difficulty, GameMode, Seed, Set, Threads, Trust, was_given
+from rims_rl.cli.options import (
+    CORES,
+    Algo,
+    Backend,
+    Config,
+    Difficulty,
+    GameMode,
+    Seed,
+    Settings,
+    Threads,
+    Trust,
+    was_given,
+)
 from rims_rl.common.errors import UserError
+
+if TYPE_CHECKING:
+    from rims_rl.training.options import TrainResult
 
 
 @app.command("train")
@@ -24,7 +40,7 @@ def _train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     threads: Threads = CORES,
     config: Config = None,
-    set_: Set = None,
+    settings: Settings = None,
     logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
     eval_freq: Annotated[int, typer.Option(min=0, help="Evaluate every so many steps; 0: never.")] = 250_000,
     eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 10,
@@ -52,9 +68,11 @@ def _train(
             help="What to take over from there, such as encoder=finetune,core=freeze,rims=0,2. Default: everything.",
         ),
     ] = None,
-    column: Annotated[
+    columns: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN", help="A frozen column of a progressive network; may be given several times."),
+        typer.Option(
+            "--column", metavar="RUN", help="A frozen column of a progressive network; may be given several times."
+        ),
     ] = None,
     keep_policies_every: Annotated[
         int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
@@ -65,24 +83,18 @@ def _train(
     trust: Trust = False,
 ) -> None:
     """Train an agent."""
-    from rims_rl.runs.folder import Arguments
+    from rims_rl.config.layers import parse_overrides
     from rims_rl.training import train
 
     if resume is not None:
         given = [p.opts[0] for p in context.command.params if p.name and was_given(context, p.name)]
         if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps")]:
             raise UserError(f"--resume takes its settings from {resume}, and only -n besides; leave out {others[0]}")
-        train.resume(resume, n_timesteps)
+        print_training(train.resume(train.ResumeOptions(run=resume, n_timesteps=n_timesteps, progress=True)))
         return
     if env is None:
         raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
-    if carry is not None and init_from is None:
-        raise UserError(f"--carry {carry} says what to take over, and --init-from RUN from where; give that too")
-    if column and init_from is not None:
-        raise UserError("--column and --init-from are two ways to use what was learned; give one of them")
-    flags = {"core": core, "n_timesteps": n_timesteps, "n_envs": n_envs}
-    overrides = (set_ or []) + [f"{key}={value}" for key, value in flags.items() if value is not None]
-    arguments = Arguments(
+    options = train.TrainOptions(
         env=env,
         backend=backend,
         game_mode=game_mode,
@@ -97,9 +109,49 @@ def _train(
         eval_episodes=eval_episodes,
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
-        init_from=None if init_from is None else str(init_from),
+        init_from=init_from,
         carry=carry,
-        columns=[str(run) for run in column or []],
+        columns=list(columns or []),
         keep_policies_every=keep_policies_every,
+        core=core,
+        n_timesteps=n_timesteps,
+        n_envs=n_envs,
+        config=config,
+        settings=parse_overrides(settings or []),
+        logdir=logdir,
+        trust=trust,
+        progress=True,
     )
-    train.train(arguments, config, overrides, logdir, trust)
+    print_training(train.train(options))
+
+
+def print_training(result: "TrainResult") -> None:
+    """Say how it went and what comes next; training that a signal stopped ends the process as that signal does."""
+    from rich.console import Console
+
+    console, run = Console(highlight=False, markup=False, soft_wrap=True), result.folder
+    if result.stopped_by is not None:
+        go_on = f"rims-rl train --resume {shlex.quote(str(run))}"
+        console.print(
+            f"stopped after {result.steps:,} steps; to go on from the checkpoint at {result.checkpoint or 0:,}: {go_on}"
+        )
+        raise SystemExit(128 + result.stopped_by)
+    console.print(f"trained for {result.steps:,} steps in {result.seconds:.0f} s: {run}")
+    if standing := _against_paper(result):
+        console.print(standing)
+    console.print(f"next: rims-rl evaluate {run}   or: tensorboard --logdir {run}")
+
+
+def _against_paper(result: "TrainResult") -> str | None:
+    """Where the run stands in the paper's Atari table, if it has the game and the run has scores."""
+    from statistics import fmean
+
+    from rims_rl.config.zoo import paper_scores
+
+    paper, scores = paper_scores().get(result.env), result.scores
+    if not paper or not scores:
+        return None
+    return (
+        f"{result.env}: mean score of the last {len(scores)} episodes {fmean(scores):,.0f} after {result.steps:,} "
+        f"steps; paper after 40,000,000 steps: RIMs {paper['rims']:,.0f}, LSTM {paper['lstm']:,.0f}"
+    )

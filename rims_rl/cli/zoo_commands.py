@@ -1,11 +1,12 @@
 """``rims-rl zoo``: what training would use."""
 
+import json
 from typing import Annotated
 
 import typer
 
-from rims_rl.cli.app import app
-from rims_rl.cli.options import Algo, Config, Set
+from rims_rl.cli.app import app, with_flags
+from rims_rl.cli.options import Algo, Config, Settings
 
 zoo = typer.Typer(help="List the configurations of the zoo, or show one.")
 app.add_typer(zoo, name="zoo")
@@ -14,10 +15,19 @@ app.add_typer(zoo, name="zoo")
 @zoo.callback(invoke_without_command=True)
 def _zoo(context: typer.Context) -> None:
     """List the configurations that come with rims-rl."""
-    if context.invoked_subcommand is None:
-        from rims_rl.config.zoo import print_configs
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+    from rich.table import Table
 
-        print_configs()
+    from rims_rl.config.zoo import all_configs
+
+    table = Table("algo", "section", "policy", "steps", "core", title="zoo_configs")
+    table.columns[3].justify = "right"
+    for algo, section, config in all_configs():
+        core = f"{config.core}, {config.num_active} of {config.num_rims} x {config.rim_size}"
+        table.add_row(algo, section, config.policy, f"{config.n_timesteps:,}", core)
+    Console().print(table)
 
 
 @zoo.command("show")
@@ -25,9 +35,19 @@ def _zoo_show(
     env: Annotated[str, typer.Argument(help="An Atari game, such as DemonAttack, or any Gymnasium id.")],
     algo: Algo = "ppo",
     config: Config = None,
-    set_: Set = None,
+    settings: Settings = None,
 ) -> None:
     """Print what training on ENV would use, and where each value comes from."""
-    from rims_rl.config.zoo import print_config
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-    print_config(env, algo, config, set_ or [])
+    from rims_rl.config.layers import flatten
+    from rims_rl.config.zoo import load
+
+    values, sources = load(env, algo, file=config, overrides=settings or [])
+    table = Table("key", "value", "from", title=Text(f"{algo} on {env}"))
+    for key, value in flatten(values.model_dump()).items():
+        shown = value if isinstance(value, str) else json.dumps(value, default=str)
+        table.add_row(key, Text(shown), Text(with_flags(sources[key])))  # Text: [64] is not markup
+    Console().print(table)

@@ -1,4 +1,4 @@
-"""Settings in layers: YAML files and ``--set``, put together, checked, and with where each value comes from.
+"""Settings in layers: YAML files and single values, put together, checked, and with where each value comes from.
 
 Each layer overrides the one before. Mappings are merged key by key (an empty one clears what was there), and everything
 else is replaced. ``core_kwargs`` belong to a core: a layer that changes ``core`` starts without them.
@@ -104,14 +104,14 @@ def shipped_sections(name: str) -> dict[str, Any]:
 def parse_overrides(
     overrides: Iterable[str], examples: str = "n_steps=64 or policy_kwargs.net_arch=[64]"
 ) -> dict[str, Any]:
-    """What ``--set`` gives, as a layer."""
+    """``key=value``, with the value in YAML, as a layer."""
     layer = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         key = key.strip()
         if not equals or not all(key.split(".")):
-            raise UserError(f"--set {override!r} must be key=value, such as {examples}")
-        layer[key] = _read_yaml(value, f"--set {override!r}")
+            raise UserError(f"`settings` {override!r} must be key=value, such as {examples}")
+        layer[key] = _read_yaml(value, f"`settings` {override!r}")
     return layer
 
 

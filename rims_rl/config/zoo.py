@@ -1,13 +1,12 @@
-"""Hyperparameters of an environment: the YAML files of ``zoo_configs/``, a user's own file and ``--set``, in layers.
+"""Hyperparameters of an environment: the YAML files of ``zoo_configs/``, a user's file and single values, in layers.
 
 The layers: ``default`` -> ``atari`` or ``minigrid`` -> the environment's section -> the same of the user's file ->
-``--set``.
+single values.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from rims_rl.config.training_config import ALGORITHMS, TrainConfig, is_path
 from rims_rl.envs.names import Resolved, resolve
 
 __all__ = [
-    "Loaded", "human_scores", "load", "load_saved", "paper_scores", "print_config", "print_configs",
+    "Loaded", "all_configs", "human_scores", "load", "load_saved", "paper_scores",
 ]  # fmt: skip
 
 SHARED_SECTIONS = ("default", "atari", "minigrid")
@@ -29,7 +28,7 @@ SHARED_SECTIONS = ("default", "atari", "minigrid")
 
 class Loaded(NamedTuple):
     config: TrainConfig
-    sources: dict[str, str]  # key, with dots inside mappings -> "ppo.yml: atari", the user's file, or "--set"
+    sources: dict[str, str]  # key, with dots inside mappings -> "ppo.yml: atari", the user's file, or `settings`
 
 
 def load(
@@ -45,7 +44,7 @@ def load(
         layers: more of them, such as a suite has, after the file and before the overrides.
 
     Raises:
-        UserError: one sentence that names the file or ``--set``, the key, the value, and what would be right.
+        UserError: one sentence that names the file or `settings`, the key, the value, and what would be right.
     """
     model, resolved = _model(algo), resolve(env)
     shipped = shipped_sections(f"{algo}.yml")
@@ -54,17 +53,17 @@ def load(
         all_layers += _user_layers(file, model, resolved)
     all_layers += layers
     if overrides:
-        all_layers.append(("--set", parse_overrides(overrides)))
+        all_layers.append(("`settings`", parse_overrides(overrides)))
     return _validated(model, all_layers)
 
 
-def load_saved(file: Path, algo: str, overrides: Sequence[str] = ()) -> TrainConfig:
+def load_saved(file: Path, algo: str, changes: dict[str, Any] | None = None) -> TrainConfig:
     """What a run's ``config.yml`` says, which holds every key of its version, whatever the zoo says today."""
     model, saved = _model(algo), read_mapping(file)
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     if missing := required - set(saved):
         raise UserError(f"{file} lacks the key {min(missing)}, so that the run cannot be resumed; add it")
-    return _validated(model, [(str(file), saved), ("--set", parse_overrides(overrides))]).config
+    return _validated(model, [(str(file), saved), ("`settings`", changes or {})]).config
 
 
 def paper_scores() -> dict[str, dict[str, float]]:
@@ -79,34 +78,7 @@ def human_scores() -> dict[str, dict[str, float]]:
     return dict(shipped_sections("atari_human.yml"))
 
 
-def print_configs() -> None:
-    """A table of all sections of ``zoo_configs/``, with what they come to."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("algo", "section", "policy", "steps", "core", title="zoo_configs")
-    table.columns[3].justify = "right"
-    for algo, section, config in _all_configs():
-        core = f"{config.core}, {config.num_active} of {config.num_rims} x {config.rim_size}"
-        table.add_row(algo, section, config.policy, f"{config.n_timesteps:,}", core)
-    Console().print(table)
-
-
-def print_config(env: str, algo: str, file: Path | None = None, overrides: Sequence[str] = ()) -> None:
-    """A table of what training uses, with where each value comes from."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    config, sources = load(env, algo, file=file, overrides=overrides)
-    table = Table("key", "value", "from", title=Text(f"{algo} on {env}"))
-    for key, value in flatten(config.model_dump()).items():
-        shown = value if isinstance(value, str) else json.dumps(value, default=str)
-        table.add_row(key, Text(shown), Text(sources[key]))  # Text: [64] is not markup
-    Console().print(table)
-
-
-def _all_configs() -> Iterator[tuple[str, str, TrainConfig]]:
+def all_configs() -> Iterator[tuple[str, str, TrainConfig]]:
     """Every section of every algorithm's file, with the sections below it."""
     for algo, model in ALGORITHMS.items():
         sections = shipped_sections(f"{algo}.yml")
@@ -152,7 +124,7 @@ def _applying(sections: dict[str, Any], resolved: Resolved) -> list[str]:
 
 def _model(algo: str) -> type[TrainConfig]:
     if algo not in ALGORITHMS:
-        raise UserError(f"--algo: there is no algorithm called {algo!r}; give {' or '.join(ALGORITHMS)}")
+        raise UserError(f"`algo`: there is no algorithm called {algo!r}; give {' or '.join(ALGORITHMS)}")
     return ALGORITHMS[algo]
 
 

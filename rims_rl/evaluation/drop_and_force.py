@@ -1,4 +1,4 @@
-"""``--drop`` and ``--force``: RIMs that are taken out, or made to be active, while a policy plays."""
+"""RIMs that are taken out, or made to be active, while a policy plays."""
 
 from __future__ import annotations
 
@@ -11,25 +11,17 @@ from rims_rl.common.errors import UserError
 from rims_rl.core import RIM
 
 
-def read_rims(flag: str, text: str | None) -> tuple[int, ...]:
-    """``"2,3"`` -> ``(2, 3)``."""
-    try:
-        return () if text is None else tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        raise UserError(f"{flag} takes numbers of RIMs, such as 2,3, got {text!r}") from None
-
-
 @contextmanager
 def intervene(policy: Any, run: Path, drop: Sequence[int], force: Sequence[int]) -> Iterator[None]:
     """Take RIMs out of the actor's core, or force them to be active, in all that is played inside."""
     with ExitStack() as stack:
         if drop or force:
-            check_rims(policy, run, "--drop and --force act on")
+            check_rims(policy, run, "`drop` and `force` act on")
             try:
                 stack.enter_context(policy.core.drop(*drop))
                 stack.enter_context(policy.core.force(*force))
             except ValueError as error:
-                raise UserError(f"--drop and --force: {error}") from error
+                raise UserError(f"`drop` and `force`: {error}") from error
         yield
 
 
@@ -37,9 +29,3 @@ def check_rims(policy: Any, run: Path, what: str) -> None:
     """A UserError that begins with ``what`` unless the policy's core is made of RIMs."""
     if not isinstance(policy.core, RIM):
         raise UserError(f"{what} RIMs, and {run} has the core {policy.core_name!r}; give a run with rims")
-
-
-def describe_interventions(drop: Sequence[int], force: Sequence[int]) -> str:
-    """For a line that says what was played."""
-    words = (("without RIM", drop), ("RIM always active:", force))
-    return "".join(f", {text} {', '.join(map(str, rims))}" for text, rims in words if rims)

@@ -1,4 +1,4 @@
-"""``rims-rl evaluate``: play a saved policy for an exact number of episodes, and say how well it did."""
+"""Play a saved policy for an exact number of episodes, and say how well it did."""
 
 from __future__ import annotations
 
@@ -11,59 +11,52 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from rich.console import Console
 from rich.progress import Progress
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import write_json
 from rims_rl.common.statistics import summary
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve, resolve_saved
-from rims_rl.evaluation.drop_and_force import describe_interventions, intervene
+from rims_rl.evaluation.drop_and_force import intervene
+from rims_rl.evaluation.options import EvaluateOptions
 from rims_rl.runs.provenance import provenance
+from rims_rl.runs.records import EvaluationResult, write_record
+
+__all__ = ["EvaluateOptions", "EvaluationResult", "evaluate", "result_path"]
 
 
-def evaluate(
-    run: Path,
-    episodes: int,
-    deterministic: bool | None,
-    seed: int,
-    n_envs: int,
-    threads: int,
-    out: Path | None,
-    random: bool = False,
-    trust: bool = False,
-    drop: Sequence[int] = (),
-    force: Sequence[int] = (),
-    **env_options: Any,
-) -> None:
-    """Play ``run``'s policy, print mean, median and interval, and write them as JSON.
-
-    With ``random``, ``run`` is the name of an environment, in which actions are drawn at random. The RIMs ``drop`` are
-    taken out, ``force`` are always active. ``env_options``, see :func:`resolve`, are the run's unless they are given.
-    """
-    started = time.time()
-    torch.set_num_threads(threads)
-    torch.manual_seed(seed)
+def evaluate(options: EvaluateOptions) -> EvaluationResult:
+    """Play a policy, write how well it did as JSON, and return it."""
+    started, run, episodes, random = time.time(), options.run, options.episodes, options.random
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    deterministic, steps, normalisation = options.deterministic, None, None
     policy: Any
     if random:
         if deterministic is not None:
-            raise UserError("--random plays random actions: leave out --deterministic and --stochastic")
-        env, normalisation = resolve(run.as_posix(), **env_options), None
+            raise UserError("`random` plays random actions: leave out `deterministic`")
+        if options.drop or options.force:
+            raise UserError("`random` plays random actions: leave out `drop` and `force`")
+        env = resolve(run.as_posix(), **options.env_options)
     else:
-        policy, about = load_policy(run, trust=trust)
-        env, normalisation = resolve_saved(about, **env_options), about.get("normalisation")
+        policy, about = load_policy(run, trust=options.trust)
+        env, steps = resolve_saved(about, **options.env_options), about.get("steps")
+        normalisation = about.get("normalisation")
         if deterministic is None:
             deterministic = env.deterministic
-    envs = make_envs(env, min(n_envs, episodes), seed, threads, clip_rewards=False)
+    envs = make_envs(env, min(options.n_envs, episodes), options.seed, options.threads, clip_rewards=False)
     envs = with_statistics(envs, normalisation)
     if random:
-        policy = _RandomActions(envs.action_space, seed)
-    with Progress(transient=True) as progress, intervene(policy, run, drop, force), _at_rest(policy):
+        policy = _RandomActions(envs.action_space, options.seed)
+    with (
+        Progress(transient=True, disable=not options.progress) as progress,
+        intervene(policy, run, options.drop, options.force),
+        _at_rest(policy),
+    ):
         bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
 
         def report(local: dict[str, Any], _: Any) -> None:
@@ -72,29 +65,25 @@ def evaluate(
         scores, lengths = evaluate_policy(
             policy, envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
         )
-    result = {
-        "run": "random" if random else run.name,
-        "env": env._asdict(),
-        "steps": None if random else about.get("steps"),
-        "episodes": episodes,
-        "deterministic": deterministic,
-        "seed": seed,
-        "drop": list(drop),
-        "force": list(force),
+    assert isinstance(scores, list) and isinstance(lengths, list)
+    out = options.out or (Path(f"{env.name}_random.json") if random else result_path(run, options.drop, options.force))
+    result = EvaluationResult(
+        run="random" if random else run.name,
+        env=env._asdict(),
+        steps=steps,
+        episodes=episodes,
+        deterministic=deterministic,
+        seed=options.seed,
+        drop=list(options.drop),
+        force=list(options.force),
         **summary(np.array(scores)),
-        "scores": scores,
-        "lengths": lengths,
+        scores=scores,
+        lengths=lengths,
         **provenance(started),
-    }
-    out = out or (Path(f"{env.name}_random.json") if random else result_path(run, drop, force))
-    write_json(out, result)
-    low, high = result["mean_95"]
-    actions = "random" if random else "most likely" if deterministic else "sampled"
-    Console(highlight=False).print(
-        f"{env.name}: mean {result['mean']:.1f} (95 % interval {low:.1f} to {high:.1f}), "
-        f"median {result['median']:.1f}, over {episodes} episodes, "
-        f"{actions} actions{describe_interventions(drop, force)}\nwritten to {out}"
+        file=out,
     )
+    write_record(out, result)
+    return result
 
 
 def result_path(run: Path, drop: Sequence[int] = (), force: Sequence[int] = ()) -> Path:

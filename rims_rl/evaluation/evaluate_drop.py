@@ -1,16 +1,14 @@
-"""``rims-rl evaluate --drop each``: how well an agent does without each of its RIMs, as table, JSON and picture."""
+"""How well an agent does without each of its RIMs, as JSON and picture."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
@@ -19,7 +17,8 @@ from rims_rl.common.files import write_json
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve_saved
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
-from rims_rl.evaluation.evaluate_variants import draw_bars, with_interval
+from rims_rl.evaluation.evaluate_variants import draw_bars
+from rims_rl.evaluation.options import EvaluateOptions
 from rims_rl.evaluation.play_variants import describe_episodes, describe_run, play_episodes
 from rims_rl.runs.provenance import provenance
 
@@ -32,39 +31,40 @@ WHAT = (
 )
 
 
-def evaluate_each(
-    run: Path,
-    episodes: int,
-    deterministic: bool | None,
-    seed: int,
-    n_envs: int,
-    threads: int,
-    out: Path | None,
-    trust: bool = False,
-    force: Sequence[int] = (),
-    **env_options: Any,
-) -> None:
-    """Play ``run``'s policy ``episodes`` times whole and as often without each RIM; print and write what came out."""
-    started = time.time()
-    torch.set_num_threads(threads)
-    policy, about = load_policy(run, trust=trust)
-    check_rims(policy, run, "--drop each takes out")
-    env = resolve_saved(about, **env_options)
-    if deterministic is None:
-        deterministic = env.deterministic
-    out = out or (run / "drop_each.json" if run.is_dir() else run.with_suffix(".drop_each.json"))
+@dataclass(frozen=True)
+class DropEachResult:
+    """How well the policy did whole, ``"none"``, and without each of its RIMs, by number."""
+
+    file: Path
+    picture: Path
+    title: str
+    metric: str  # "success", or "return" where there is no success
+    removed: dict[str, dict[str, Any]]
+
+
+def evaluate_each(options: EvaluateOptions) -> DropEachResult:
+    """Play a policy whole and as often without each RIM; ``drop`` of the options is not looked at."""
+    started, run, episodes, seed = time.time(), options.run, options.episodes, options.seed
+    if options.random:
+        raise UserError("`random` plays random actions: leave out `drop` and `force`")
+    torch.set_num_threads(options.threads)
+    policy, about = load_policy(run, trust=options.trust)
+    check_rims(policy, run, "`drop` takes out")
+    env = resolve_saved(about, **options.env_options)
+    deterministic = env.deterministic if options.deterministic is None else options.deterministic
+    out = options.out or (run / "drop_each.json" if run.is_dir() else run.with_suffix(".drop_each.json"))
     if out.suffix != ".json":
-        raise UserError(f"--out must end in .json, and a .png will be beside it; got {out}")
+        raise UserError(f"`out` must end in .json, and a .png will be beside it; got {out}")
     removals: dict[str, tuple[int, ...]] = {"none": (), **{str(k): (k,) for k in range(policy.num_rims)}}
     played: dict[str, Any] = {}
-    with Progress(transient=True) as progress:
+    with Progress(transient=True, disable=not options.progress) as progress:
         total = len(removals) * episodes
         bar = progress.add_task(f"{total:,} episodes of {env.name}", total=total)
         for name, drop in removals.items():
-            envs = make_envs(env, min(n_envs, episodes), seed, threads, clip_rewards=False)
+            envs = make_envs(env, min(options.n_envs, episodes), seed, options.threads, clip_rewards=False)
             envs = with_statistics(envs, about.get("normalisation"))
             torch.manual_seed(seed)
-            with intervene(policy, run, drop, force):
+            with intervene(policy, run, drop, options.force):
                 played[name] = play_episodes(policy, envs, episodes, deterministic, lambda: progress.advance(bar))
             envs.close()
     removed = {name: describe_episodes(one, played["none"]) for name, one in played.items()}
@@ -74,10 +74,10 @@ def evaluate_each(
         "what": WHAT,
         **describe_run(run, policy, about),
         "env": env._asdict(),
-        "force": list(force),
+        "force": list(options.force),
         "deterministic": deterministic,
         "evaluation_seed": seed,
-        "n_envs": min(n_envs, episodes),
+        "n_envs": min(options.n_envs, episodes),
         "removed": removed,
         **provenance(started),
     }
@@ -85,12 +85,6 @@ def evaluate_each(
     metric = "return" if removed["none"]["success"] is None else "success"
     actions = "most likely" if deterministic else "sampled"
     title = f"{env.name}, {episodes} episodes each, {actions} actions"
-    table = Table("RIM taken out", f"{metric}, 95 %", "loss, 95 %", title=title)
-    for name, one in removed.items():
-        table.add_row(name, with_interval(one[metric], one[f"{metric}_95"]), with_interval(one["loss"], one["loss_95"]))
-    console = Console(highlight=False)
-    console.print(table)
     labels = {name: "all RIMs" if name == "none" else f"without {name}" for name in removed}
     cells = {labels[name]: (one[metric], one[f"{metric}_95"]) for name, one in removed.items()}
-    draw_bars({"": cells}, metric, title, out)
-    console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
+    return DropEachResult(out, draw_bars({"": cells}, metric, title, out), title, metric, removed)

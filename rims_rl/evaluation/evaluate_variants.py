@@ -1,17 +1,16 @@
-"""``rims-rl evaluate --variants``: frozen policies in the variants of their environment, as table, JSON and picture."""
+"""Frozen policies in the variants of their environment, as JSON and picture."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
@@ -20,6 +19,7 @@ from rims_rl.common.files import write_json
 from rims_rl.envs.names import resolve_saved
 from rims_rl.envs.variants import choose_variants
 from rims_rl.evaluation.compare import check_comparable, compare_runs
+from rims_rl.evaluation.options import VariantsOptions
 from rims_rl.evaluation.play_variants import describe_run, play_variants
 from rims_rl.runs.provenance import provenance
 
@@ -32,65 +32,59 @@ INTERVALS = {
 }
 
 
-def evaluate_variants(
-    runs: Sequence[Path],
-    variants: Sequence[str],
-    episodes: int,
-    deterministic: bool | None,
-    seed: int,
-    n_envs: int,
-    threads: int,
-    out: Path | None,
-    trust: bool = False,
-) -> None:
-    """Play each of ``runs`` in all ``variants``; print and write what came out, and compare cores if there are several.
+@dataclass(frozen=True)
+class VariantsResult:
+    """What :func:`~rims_rl.evaluation.play_variants.play_variants` says of each run and, if there are several,
+    what :func:`~rims_rl.evaluation.compare.compare_runs` says of all."""
+
+    file: Path
+    picture: Path
+    runs: list[dict[str, Any]]
+    comparison: dict[str, Any] | None
+
+    @property
+    def notes(self) -> list[str]:
+        return list((self.comparison or self.runs[0])["notes"])
+
+
+def evaluate_variants(options: VariantsOptions) -> VariantsResult:
+    """Play each of the runs in all variants, write what came out, and compare cores if there are several.
 
     All runs are looked at before the first is played, which may take long.
     """
-    started = time.time()
-    loaded = [(run, *load_policy(run, trust=trust)) for run in runs]
+    started, runs, episodes = time.time(), options.runs, options.episodes
+    loaded = [(run, *load_policy(run, trust=options.trust)) for run in runs]
     env = resolve_saved(loaded[0][2])
     check_comparable([describe_run(*one) for one in loaded])
-    out = out or (_result_path(runs[0]) if len(runs) == 1 else Path(f"{env.name}_variants.json"))
+    out = options.out or (_result_path(runs[0]) if len(runs) == 1 else Path(f"{env.name}_variants.json"))
     if out.suffix != ".json":
-        raise UserError(f"--out must end in .json, and a .png will be beside it; got {out}")
-    count = len(choose_variants(env, variants)) * episodes * len(runs)
-    with Progress(transient=True) as progress:
+        raise UserError(f"`out` must end in .json, and a .png will be beside it; got {out}")
+    count = len(choose_variants(env, options.variants)) * episodes * len(runs)
+    with Progress(transient=True, disable=not options.progress) as progress:
         bar = progress.add_task(f"{count:,} episodes of {env.name}", total=count)
-        results = [
-            play_variants(
-                run, variants, episodes, deterministic, seed, n_envs, threads, trust, lambda: progress.advance(bar)
-            )
-            for run in runs
-        ]
-    data: dict[str, Any] = results[0] if len(runs) == 1 else {"comparison": compare_runs(results), "runs": results}
+        results = [play_variants(run, options, lambda: progress.advance(bar)) for run in runs]
+    comparison = None if len(runs) == 1 else compare_runs(results)
+    data: dict[str, Any] = results[0] if comparison is None else {"comparison": comparison, "runs": results}
     write_json(out, {**data, "intervals": INTERVALS, **provenance(started)})
-    console = Console(highlight=False)
-    console.width = max(console.width, 110)  # a table that is folded cannot be read
-    if len(runs) == 1:
-        notes, title = data["notes"], f"{env.name}, {data['core']}, one run, {episodes} episodes each"
-        _print_one(data, console)
-        draw_bars({data["core"]: _cells(data)}, _metric(data), title, out)
+    if comparison is None:
+        title = f"{env.name}, {data['core']}, one run, {episodes} episodes each"
+        picture = draw_bars({data["core"]: cells_of(data)}, metric_of(data), title, out)
     else:
-        comparison = data["comparison"]
-        notes, title = comparison["notes"], f"{env.name}, {episodes} episodes each"
-        _print_comparison(comparison, results[0]["reference"], console)
-        draw_bars(_cells_of_groups(comparison), f"{comparison['metric']}, interquartile mean", title, out)
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=True)
-    console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
+        title = f"{env.name}, {episodes} episodes each"
+        picture = draw_bars(_cells_of_groups(comparison), f"{comparison['metric']}, interquartile mean", title, out)
+    return VariantsResult(out, picture, results, comparison)
 
 
 def _result_path(run: Path) -> Path:
     return run / "variants.json" if run.is_dir() else run.with_suffix(".variants.json")
 
 
-def _metric(result: dict[str, Any]) -> str:
+def metric_of(result: dict[str, Any]) -> str:
     return "return" if next(iter(result["variants"].values()))["success"] is None else "success"
 
 
-def _cells(result: dict[str, Any]) -> dict[str, Cell]:
-    metric = _metric(result)
+def cells_of(result: dict[str, Any]) -> dict[str, Cell]:
+    metric = metric_of(result)
     return {name: (played[metric], played[f"{metric}_95"]) for name, played in result["variants"].items()}
 
 
@@ -103,61 +97,8 @@ def _cells_of_groups(comparison: dict[str, Any]) -> dict[str, dict[str, Cell]]:
     }
 
 
-def _print_one(result: dict[str, Any], console: Console) -> None:
-    metric = _metric(result)
-    actions = "most likely" if result["deterministic"] else "sampled"
-    table = Table(
-        title=f"{result['run']}: {result['env']['name']}, {result['core']}, {actions} actions, 95 % intervals"
-    )
-    columns = ["variant", metric, f"drop from {result['reference']}"]
-    columns += ["wrong pick", "time-out", "return"] if metric == "success" else ["episodes"]
-    for column in columns:
-        table.add_column(column, justify="left" if column == "variant" else "right")
-    for name, played in result["variants"].items():
-        row = [name, with_interval(*_cells(result)[name]), with_interval(played["drop"], played["drop_95"])]
-        if metric == "success":
-            row += [with_interval(played[key]) for key in ("wrong_pick", "time_out", "return")]
-        else:
-            row.append(str(played["episodes"]))
-        table.add_row(*row)
-    console.print(table)
-
-
-def _print_comparison(comparison: dict[str, Any], reference: str, console: Console) -> None:
-    groups = comparison["groups"]
-    table = Table(title=f"{comparison['metric']}: interquartile mean over seeds, 95 % intervals")
-    table.add_column("variant")
-    for label, group in groups.items():
-        table.add_column(f"{label}, {len(group['seeds'])} seeds", justify="right")
-    for name in next(iter(groups.values()))["variants"]:
-        row = [group["variants"][name] for group in groups.values()]
-        table.add_row(name, *(with_interval(one["iqm"], one["iqm_95"]) for one in row))
-    console.print(table)
-    if not comparison["improvement"]:
-        return
-    last = list(comparison["improvement"][0]["variants"])[-1]
-    shown = [name for name in dict.fromkeys((reference, last)) if name in comparison["improvement"][0]["variants"]]
-    table = Table("", *shown, title="probability that a seed of the first is better than one of the second")
-    for pair in comparison["improvement"]:
-        row = [pair["variants"][name] for name in shown]
-        table.add_row(
-            f"{pair['of']} over {pair['over']}",
-            *(with_interval(one["probability"], one["probability_95"]) for one in row),
-        )
-    console.print(table)
-
-
-def with_interval(value: float | None, interval: Sequence[float] | None = None) -> str:
-    """A cell of a table."""
-    if value is None:
-        return "-"
-    digits = 2 if abs(value) < 10 else 1
-    text = f"{value:.{digits}f}"
-    return text if interval is None else f"{text} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
-
-
-def draw_bars(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: Path) -> None:
-    """Names from left to right, each with one bar for each group; ``out`` with the ending ``.png``."""
+def draw_bars(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: Path) -> Path:
+    """Names from left to right, each with one bar for each group. Returns the picture: ``out``, but ``.png``."""
     names = list(next(iter(groups.values())))
     figure = Figure(figsize=(2 + max(4.0, 0.3 * len(names) * (len(groups) + 1)), 4.5), layout="constrained")
     axes = figure.subplots()
@@ -176,4 +117,5 @@ def draw_bars(groups: dict[str, dict[str, Cell]], metric: str, title: str, out: 
     axes.grid(axis="y", alpha=0.3)
     if len(groups) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
-    save_figure(figure, out.with_suffix(".png"))
+    save_figure(figure, picture := out.with_suffix(".png"))
+    return picture

@@ -1,8 +1,8 @@
-"""``rims-rl evaluate --variants``: one frozen policy in every variant of its environment."""
+"""One frozen policy in every variant of its environment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,34 +20,26 @@ from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, resolve_saved
 from rims_rl.envs.variants import choose_variants, settings_of, variants_of
+from rims_rl.evaluation.options import VariantsOptions
 
 
-def play_variants(
-    run: Path,
-    variants: Sequence[str],
-    episodes: int,
-    deterministic: bool | None,
-    seed: int,
-    n_envs: int,
-    threads: int,
-    trust: bool = False,
-    report: Callable[[], None] | None = None,
-) -> dict[str, Any]:
-    """Play ``run``'s policy for ``episodes`` episodes in each of ``variants``; the result is ready for JSON.
+def play_variants(run: Path, options: VariantsOptions, report: Callable[[], None] | None = None) -> dict[str, Any]:
+    """Play one of the runs in each of the variants; the result is ready for JSON.
 
     Environments and sampled actions get the same ``seed`` in every variant and for every policy: as long as ``n_envs``
     is the same too, policies meet the same rooms, or games that start alike. ``report`` is called after each episode.
     """
-    torch.set_num_threads(threads)
-    policy, about = load_policy(run, trust=trust)
+    torch.set_num_threads(options.threads)
+    policy, about = load_policy(run, trust=options.trust)
     trained = resolve_saved(about)
-    chosen = choose_variants(trained, variants)
-    if deterministic is None:
-        deterministic = trained.deterministic
+    chosen = choose_variants(trained, options.variants)
+    deterministic = trained.deterministic if options.deterministic is None else options.deterministic
+    seed, episodes, n_envs = options.seed, options.episodes, min(options.n_envs, options.episodes)
     reference = next(name for name, env in variants_of(trained).items() if env == trained)
     settings, played = {}, {}
     for name, env in chosen.items():
-        envs = with_statistics(make_envs(env, min(n_envs, episodes), seed, threads, False), about.get("normalisation"))
+        envs = make_envs(env, n_envs, seed, options.threads, clip_rewards=False)
+        envs = with_statistics(envs, about.get("normalisation"))
         check_observations(policy, envs, run, env)
         torch.manual_seed(seed)
         played[name] = play_episodes(policy, envs, episodes, deterministic, report)
@@ -58,7 +50,7 @@ def play_variants(
         "reference": reference,
         "deterministic": deterministic,
         "evaluation_seed": seed,
-        "n_envs": min(n_envs, episodes),
+        "n_envs": n_envs,
         "variants": {
             name: {"env": settings[name], **describe_episodes(one, played.get(reference))}
             for name, one in played.items()
@@ -168,5 +160,5 @@ def _notes(trained: Resolved, chosen: dict[str, Resolved]) -> list[str]:
         return []
     return [
         f"{' and '.join(new)}: in symbolic form these have codes whose weights were never trained; "
-        "a run with --observation rgb sees them as pixels"
+        "a run with observation=rgb sees them as pixels"
     ]

@@ -1,13 +1,13 @@
-"""``rims-rl report``: what came out of a run, as one small JSON file and one picture."""
+"""What came out of a run, as one small JSON file and one picture."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.figures import save_figure
@@ -15,17 +15,25 @@ from rims_rl.common.files import write_json
 from rims_rl.common.statistics import summary
 from rims_rl.config.zoo import load_saved, paper_scores
 from rims_rl.envs.names import resolve
+from rims_rl.evaluation.options import ReportOptions
 from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, RunResult, read_record
 
 POINTS = 50  # of the curve
 
 
-def report(run: Path, baselines: list[Path], out: Path | None) -> None:
-    """Gather settings, curve, evaluations and speed of ``run``, and draw the curve.
+@dataclass(frozen=True)
+class ReportResult:
+    """Where the report is, and what is in it: ``data`` is what the file holds."""
 
-    ``baselines`` are files that ``rims-rl evaluate`` wrote, such as a random policy's: lines in the picture.
-    """
+    file: Path
+    picture: Path
+    data: dict[str, Any]
+
+
+def report(options: ReportOptions) -> ReportResult:
+    """Gather settings, curve, evaluations and speed of a run, and draw the curve with the baselines as lines."""
+    run = options.run
     about = read_record(run / "run.json", RunResult, "is it the folder of a run?")
     about.pop("command", None)  # it has paths of this machine, and all else that it says is below
     env = resolve(about["env"])
@@ -34,11 +42,11 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
         raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
     evaluations = _evaluations(run / "evaluations.npz")
     again = "evaluate again"
-    others = [read_record(path, EvaluationResult, again) for path in baselines]
+    others = [read_record(path, EvaluationResult, again) for path in options.baselines]
     final = run / "evaluation.json"
     played = read_record(final, EvaluationResult, again) if final.exists() else None
     config = load_saved(run / env.name / "config.yml", about["algo"]).model_dump()
-    out = out or run / "report.json"
+    out = options.out or run / "report.json"
     result = {
         "what": f"One run: {about['algo']} with core {config['core']!r} on {env.name}, seed {about['seed']}, "
         f"{about['steps']:,} steps. curve: mean raw score of the episodes that ended in each of {POINTS} stretches of "
@@ -55,13 +63,8 @@ def report(run: Path, baselines: list[Path], out: Path | None) -> None:
         **provenance(),
     }
     write_json(out, result)
-    _draw(result, env.name, out.with_suffix(".png"))
-    console = Console(highlight=False)
-    for name, one in (("final policy", result["final"]), *((other["run"], other) for other in result["baselines"])):
-        if one is not None:
-            low, high = one["mean_95"]
-            console.print(f"{name}: mean {one['mean']:.1f} (95 % interval {low:.1f} to {high:.1f})")
-    console.print(f"written to {out} and {out.with_suffix('.png')}", soft_wrap=True)
+    _draw(result, env.name, picture := out.with_suffix(".png"))
+    return ReportResult(out, picture, result)
 
 
 def learning_curve(run: Path) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""``rims-rl inspect --pictures``: what recordings say about RIMs, in numbers and pictures, runs side by side."""
+"""What recordings say about RIMs, in numbers and pictures, runs side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rims-rl enjoy --overlay``: what RIMs do, drawn beside each frame of a video."""
+"""What RIMs do, drawn beside each frame of a video."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""One game, step by step, with all that there is to see: what ``inspect`` records and ``enjoy --overlay`` draws."""
+"""One game, step by step, with all that there is to see: what ``inspect`` records and ``enjoy`` draws as an overlay."""
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from rich.console import Console
 from rich.progress import Progress
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv
@@ -18,8 +19,12 @@ from torch import nn
 from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
 from rims_rl.agents.saved.normalization import with_statistics
+from rims_rl.common.signals import signal_handler
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.watch import frame_of
+from rims_rl.inspect.options import WatchOptions
+
+log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
@@ -42,24 +47,22 @@ def play(
     watched: VecEnv,
     saved: dict[str, Any],
     env: Resolved,
-    episodes: int,
-    max_steps: int | None,
-    deterministic: bool,
-    console: Console,
+    options: WatchOptions,
     add: Callable[[Step], Any],
 ) -> tuple[int, list[dict[str, Any]]]:
     """Call ``add`` with every step. Returns how many there were, and what came of each episode."""
     envs = with_statistics(watched, saved.get("normalisation"))
+    episodes, deterministic = options.episodes, options.deterministic
+    if deterministic is None:
+        deterministic = env.deterministic
     steps, finished, score, starts, told = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
     observations = envs.reset()
     zeros = torch.zeros(policy.num_layers, 1, policy.lstm_hidden_state_shape[-1])
     states = RNNStates((zeros, zeros), (zeros, zeros))
-    # Ctrl-C stops also what a script started in the background, where Python leaves it ignored
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with Progress(console=console, transient=True) as progress:
+    with Progress(transient=True, disable=not options.progress) as progress, stoppable():
         bar = progress.add_task(env.name, total=episodes)
         try:
-            while finished < episodes and steps != max_steps:
+            while finished < episodes and steps != options.max_steps:
                 if len(told) == finished:
                     told.append(_begin(envs, env, steps))
                 seen, _ = policy.obs_to_tensor(observations)
@@ -82,16 +85,19 @@ def play(
                 if "episode" in infos[0]:
                     episode, finished, score = infos[0]["episode"], finished + 1, 0.0
                     told[-1] |= {"score": float(episode["r"]), "steps": int(episode["l"])}
-                    console.print(f"{env.name}: score {episode['r']:g} after {episode['l']:,} steps")
+                    log.info(f"{env.name}: score {episode['r']:g} after {episode['l']:,} steps")
                 progress.update(bar, completed=finished, description=f"{env.name}, {steps:,} steps, score {score:g}")
         except KeyboardInterrupt:
             if not steps:
                 raise
-        finally:
-            signal.signal(signal.SIGINT, before)
     if finished < episodes:
-        console.print(f"{env.name}: score {score:g} so far; stopped after {steps:,} steps")
+        log.info(f"{env.name}: score {score:g} so far; stopped after {steps:,} steps")
     return steps, told
+
+
+def stoppable() -> AbstractContextManager[Any]:
+    """Ctrl-C stops also what a script started in the background, where Python leaves it ignored."""
+    return signal_handler(signal.default_int_handler, [signal.SIGINT])
 
 
 def describe(policy: MlpRimsPolicy, envs: VecEnv, env: Resolved) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""``rims-rl inspect``: play a saved policy, and record what its RIMs do at each step."""
+"""Play a saved policy, and record what its RIMs do at each step."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
@@ -20,75 +18,47 @@ from rims_rl.evaluation.drop_and_force import check_rims, intervene
 from rims_rl.evaluation.play_variants import check_observations, describe_run
 from rims_rl.inspect.analysis import write_pictures
 from rims_rl.inspect.inspection_page import write_page
+from rims_rl.inspect.options import InspectOptions, InspectResult, Recording
 from rims_rl.inspect.play import Step, describe, play
 from rims_rl.inspect.recording import write_recording
 from rims_rl.runs.provenance import provenance
 
+__all__ = ["InspectOptions", "InspectResult", "Recording", "inspect"]
+
 FORMAT = 1
 
 
-def inspect(
-    run: Path,
-    out: Path | None,
-    html: Path | None,
-    episodes: int,
-    variant: str | None,
-    max_steps: int | None,
-    deterministic: bool | None,
-    seed: int,
-    threads: int,
-    drop: Sequence[int] = (),
-    force: Sequence[int] = (),
-    pictures: Path | None = None,
-    compare: Path | None = None,
-) -> Path:
-    """Play ``run``'s policy, and return the recording; with ``html``, also make a page of it.
+def inspect(options: InspectOptions) -> InspectResult:
+    """Play a policy, and record it; with ``html``, also make a page, and with ``pictures``, pictures and statistics.
 
-    With ``pictures``, a folder, also pictures and statistics, in which the run ``compare`` is beside it, played in the
-    same way. As in ``enjoy``, Atari games are played on Stable-Baselines3's wrappers, because only
-    these show the game in colour. The same seed gives the same game here and there.
+    As in ``enjoy``, Atari games are played on Stable-Baselines3's wrappers, because only these show the game in colour.
+    The same seed gives the same game here and there.
     """
-    torch.set_num_threads(threads)
-    for flag, path, suffix in (("--out", out, ".npz"), ("--html", html, ".html")):
+    torch.set_num_threads(options.threads)
+    for name, path, suffix in (("out", options.out, ".npz"), ("html", options.html, ".html")):
         if path is not None and path.suffix != suffix:
-            raise UserError(f"{flag} must end in {suffix}, got {path}")
-    if compare is not None and pictures is None:
-        raise UserError(f"--compare {compare} is shown in pictures: give --pictures FOLDER, too")
-    console, made = Console(highlight=False), []
-    for one in [run] if compare is None else [run, compare]:
-        target = out if one is run and out else None
-        made.append(_record(one, target, episodes, variant, max_steps, deterministic, seed, drop, force, console))
-    if html is not None:
-        write_page(made[0], html)
-        console.print(f"the page, {_megabytes(html)}: {html}", soft_wrap=True)
-    if pictures is not None:
-        write_pictures(made, pictures)
-        console.print(f"pictures and statistics.json: {pictures}", soft_wrap=True)
-    return made[0]
+            raise UserError(f"`{name}` must end in {suffix}, got {path}")
+    if options.compare is not None and options.pictures is None:
+        raise UserError(f"`compare` {options.compare} is shown in pictures: give `pictures` FOLDER, too")
+    recordings = [_record(options.run, options.out, options)]
+    if options.compare is not None:
+        recordings.append(_record(options.compare, None, options))
+    if options.html is not None:
+        write_page(recordings[0].file, options.html)
+    if options.pictures is not None:
+        write_pictures([recording.file for recording in recordings], options.pictures)
+    return InspectResult(recordings, options.html, options.pictures)
 
 
-def _record(
-    run: Path,
-    out: Path | None,
-    episodes: int,
-    variant: str | None,
-    max_steps: int | None,
-    deterministic: bool | None,
-    seed: int,
-    drop: Sequence[int],
-    force: Sequence[int],
-    console: Console,
-) -> Path:
+def _record(run: Path, out: Path | None, options: InspectOptions) -> Recording:
     started = time.time()
-    torch.manual_seed(seed)
+    torch.manual_seed(options.seed)
     policy, saved = load_policy(run)
     check_rims(policy, run, "inspect looks at")
-    env = _choose(saved, variant)
-    if deterministic is None:
-        deterministic = env.deterministic
+    env = _choose(saved, options.variant)
     out = out or free_name((run if run.is_dir() else run.parent) / "recordings", env.name, ".npz")
-    envs = make_watched(env, seed)
-    if variant is not None:
+    envs = make_watched(env, options.seed)
+    if options.variant is not None:
         check_observations(policy, envs, run, env)
     about = {
         "format": FORMAT,
@@ -96,22 +66,21 @@ def _record(
         "env": env._asdict(),
         **describe(policy, envs, env),
         "fps": own_speed(envs, env),
-        "deterministic": deterministic,
-        "evaluation_seed": seed,
-        "drop": list(drop),
-        "force": list(force),
+        "deterministic": env.deterministic if options.deterministic is None else options.deterministic,
+        "evaluation_seed": options.seed,
+        "drop": list(options.drop),
+        "force": list(options.force),
     }
-    with intervene(policy, run, drop, force), write_recording(out, about) as recorder:
+    with intervene(policy, run, options.drop, options.force), write_recording(out, about) as recorder:
 
         def add(step: Step) -> None:
             values = step._asdict()
             del values["mission"]  # it is the same in a whole episode, and told there
             recorder.add(**values)
 
-        steps, played = play(policy, envs, saved, env, episodes, max_steps, deterministic, console, add)
-        about |= {"episodes": played, **provenance(started)}
-    console.print(f"{steps:,} steps, {_megabytes(out)}: {out}", soft_wrap=True)
-    return out
+        steps, episodes = play(policy, envs, saved, env, options, add)
+        about |= {"episodes": episodes, **provenance(started)}
+    return Recording(out, steps, episodes)
 
 
 def _choose(saved: dict[str, Any], variant: str | None) -> Resolved:
@@ -120,9 +89,5 @@ def _choose(saved: dict[str, Any], variant: str | None) -> Resolved:
     if variant is None:
         return env
     if variant == "all":
-        raise UserError("--variant takes one variant, such as known, got 'all'")
+        raise UserError("`variant` takes one variant, such as known, got 'all'")
     return choose_variants(env, [variant])[variant]
-
-
-def _megabytes(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.2f} MB"

@@ -9,8 +9,8 @@
         evaluations.npz                 periodic evaluations, as Stable-Baselines3's EvalCallback writes them
         policy.safetensors policy.json  the policy of the last checkpoint
         best/                           the policy with the best evaluation, likewise
-        policies/<steps>/               policies on the way, likewise, with --keep-policies-every
-        checkpoints/<steps>.pt          what --resume goes on from; the last two
+        policies/<steps>/               policies on the way, likewise, with keep_policies_every
+        checkpoints/<steps>.pt          what resuming goes on from; the last two
         <Env>.zip  vecnormalize.pkl     the finished model for Stable-Baselines3: pickles, which our commands never read
         ppo_lstm/                       the finished and the best policy for rl_zoo3's enjoy, likewise
         log.txt                         the traceback, if the environment failed
@@ -23,14 +23,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
+from rims_rl.common.options import Seed
 from rims_rl.runs.records import RunResult, read_record
 
 
@@ -46,16 +47,16 @@ class Arguments(BaseModel):
     observation: str | None = None
     distractors: str | None = None
     algo: str = "ppo"
-    seed: Annotated[int, Field(ge=0, le=2**30)] = 0  # environment i adds i, and ALE takes 31 bits
+    seed: Seed = 0
     device: str = "auto"
     threads: int = 1
     eval_freq: int = 250_000
     eval_episodes: int = 10
     checkpoint_freq: int = 100_000
     exact_resume: bool = False
-    init_from: str | None = None
+    init_from: str | Path | None = None
     carry: str | None = None  # what to take over from there
-    columns: list[str] = []  # runs that are the frozen columns of a progressive network
+    columns: list[str | Path] = []  # runs that are the frozen columns of a progressive network
     keep_policies_every: int = 0
 
 
@@ -78,12 +79,12 @@ def claim(logdir: Path, algo: str, name: str) -> Path:
             except FileExistsError:
                 number += 1
     except OSError as error:
-        raise UserError(f"--logdir {logdir} cannot be written: {error.strerror}") from error
+        raise UserError(f"`logdir` {logdir} cannot be written: {error.strerror}") from error
 
 
 def write_settings(run: Path, name: str, arguments: Arguments, config: dict[str, Any]) -> None:
     """``<Env>/args.yml`` and ``<Env>/config.yml``."""
-    for file, data in {"args.yml": arguments.model_dump(), "config.yml": config}.items():
+    for file, data in {"args.yml": arguments.model_dump(mode="json"), "config.yml": config}.items():
         with replacing(run / name / file) as temporary:
             temporary.write_text(yaml.safe_dump(data, sort_keys=False))
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.files import write_json
 
 Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -33,6 +34,11 @@ def read_record(path: Path, model: type[Record], remedy: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({str(error).splitlines()[0]}); {remedy}") from error
     return data
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write what :func:`read_record` reads."""
+    write_json(path, record.model_dump(by_alias=True))
 
 
 class Machine(Record):
@@ -75,12 +81,17 @@ class Summary(Record):
 
 
 class EvaluationResult(Summary):
-    """``evaluation.json``, which ``rims-rl evaluate`` writes."""
+    """``evaluation.json``: how well one policy did, or random actions."""
 
-    run: str
-    env: dict[str, Any]
+    run: str  # the name of its folder or file, or "random"
+    env: dict[str, Any]  # what rims_rl.envs.names.Resolved holds
     seed: int
-    steps: int | None
+    steps: int | None  # for which it was trained
+    drop: list[int] = []
+    force: list[int] = []
+    scores: list[float] = []
+    lengths: list[int] = []
+    file: Path | None = Field(default=None, exclude=True)  # where it is
 
 
 class Played(Record):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,14 +10,16 @@ from typing import Any, ClassVar
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig
 from rims_rl.envs.names import resolve
-from rims_rl.evaluation.evaluate import evaluate, result_path
+from rims_rl.evaluation.evaluate import evaluate
+from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
 from rims_rl.evaluation.run_report import learning_curve
-from rims_rl.jobs.job import Job
+from rims_rl.jobs.job import Job, Stopped
 from rims_rl.runs.folder import Arguments, read_result
 from rims_rl.runs.provenance import provenance
 from rims_rl.suites.run_files import RunProgress, find_run, source_run
-from rims_rl.training.train import build, resume, start
+from rims_rl.training.options import ResumeOptions
+from rims_rl.training.train import build, resolve_arguments, resume, start
 
 N_ENVS = 8  # side by side in evaluations
 MEASURED_SECONDS = 2.0  # of training, at least, after one rollout and update to warm up
@@ -63,7 +64,8 @@ class AgentJob(Job):
         return env, self.algo, self.core, self.source is not None
 
     def measure_speed(self, threads: int) -> float:
-        model, evaluation_envs = build(arguments_of(self, threads), settings_of(self))
+        arguments = arguments_of(self, threads)
+        model, evaluation_envs = build(arguments, settings_of(self), resolve_arguments(arguments))
         rollout = model.n_steps * model.n_envs
         model.learn(rollout)
         begun, first = time.perf_counter(), model.num_timesteps
@@ -116,10 +118,14 @@ def _train(job: AgentJob, folder: Path, threads: int) -> Path:
         arguments, jobs = arguments_of(job, threads), folder.parent
         sources = [str(source_run(source, jobs)) for source in job.sources]
         start_from: dict[str, Any] = {"init_from": sources[0]} if arguments.carry else {"columns": sources}
-        return start(arguments.model_copy(update=start_from), settings_of(job), folder)
-    if not read_result(run).get("finished"):
-        resume(run, None)
-    return run
+        trained = start(arguments.model_copy(update=start_from), settings_of(job), folder)
+    elif not read_result(run).get("finished"):
+        trained = resume(ResumeOptions(run=run))
+    else:
+        return run
+    if trained.stopped_by is not None:
+        raise Stopped(f"stopped after {trained.steps:,} steps; the same command goes on from there", trained.stopped_by)
+    return trained.folder
 
 
 def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, Any]:
@@ -144,27 +150,33 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
 
 
 def _play(run: Path, evaluation: dict[str, Any], threads: int) -> dict[str, Any]:
-    episodes, seed = evaluation["episodes"], evaluation["seed"]
+    how = {"episodes": evaluation["episodes"], "seed": evaluation["seed"], "n_envs": N_ENVS, "threads": threads}
     if evaluation["variants"] is not None:
-        played = play_variants(run, evaluation["variants"], episodes, None, seed, N_ENVS, threads)
+        played = play_variants(run, VariantsOptions(runs=[run], variants=evaluation["variants"], **how))
         return {key: played[key] for key in ("deterministic", "n_envs", "reference", "variants", "notes")}
-    evaluate(run, episodes, None, seed, N_ENVS, threads, None)
-    return _read_evaluation(result_path(run))
+    return _evaluate(EvaluateOptions(run=run, **how))
 
 
 def _play_at_random(job: AgentJob, folder: Path, threads: int) -> dict[str, Any] | None:
     """What transfer is measured against."""
     if "random" not in job.definition:
         return None
-    out, seed = folder / "random.json", job.definition["evaluation"]["seed"]
-    options = job.definition["env_options"]
-    evaluate(Path(job.env), job.definition["random"], None, seed, N_ENVS, threads, out, random=True, **options)
-    return _read_evaluation(out)
+    options = EvaluateOptions(
+        run=Path(job.env),
+        random=True,
+        episodes=job.definition["random"],
+        seed=job.definition["evaluation"]["seed"],
+        n_envs=N_ENVS,
+        threads=threads,
+        out=folder / "random.json",
+        **job.definition["env_options"],
+    )
+    return _evaluate(options)
 
 
-def _read_evaluation(path: Path) -> dict[str, Any]:
-    played = json.loads(path.read_text())
-    return {key: played[key] for key in ("env", "deterministic", "episodes", "mean", "mean_95", "median", "std")}
+def _evaluate(options: EvaluateOptions) -> dict[str, Any]:
+    kept = ("env", "deterministic", "episodes", "mean", "mean_95", "median", "std")
+    return evaluate(options).model_dump(include=set(kept))
 
 
 def _play_kept(run: Path, definition: dict[str, Any], threads: int) -> list[dict[str, Any]]:

@@ -60,19 +60,19 @@ def parse_carry(text: str) -> Carry:
             index, _, treatment = word.strip().partition(":")
             if not index.isdecimal():
                 raise UserError(
-                    f"--carry {text}: rims must be numbers, as in rims=0,2 or rims=0:freeze,2, got {word!r}"
+                    f"`carry` {text}: rims must be numbers, as in rims=0,2 or rims=0:freeze,2, got {word!r}"
                 )
             rims[int(index)] = _treatment(treatment, text) if treatment else None
         elif key in PARTS and key not in values:
             values[key] = _treatment(word, text)
         else:
             hint = did_you_mean(key or word, [*PARTS, "rims"], f"write part=treatment, with {', '.join(PARTS)} or rims")
-            raise UserError(f"--carry {text}: {key or word!r} is no part, or is there twice; {hint}")
+            raise UserError(f"`carry` {text}: {key or word!r} is no part, or is there twice; {hint}")
     carry = Carry(**values)
     if not any(carry.carries(part) for part in PARTS):
-        raise UserError(f"--carry {text} takes nothing over; give one of {', '.join(PARTS)} as finetune or freeze")
+        raise UserError(f"`carry` {text} takes nothing over; give one of {', '.join(PARTS)} as finetune or freeze")
     if rims and not carry.carries("core"):
-        raise UserError(f"--carry {text}: rims are of the core, which starts anew; give core=finetune or core=freeze")
+        raise UserError(f"`carry` {text}: rims are of the core, which starts anew; give core=finetune or core=freeze")
     return carry._replace(rims={k: how or carry.core for k, how in rims.items() if how != "reinit"}) if rims else carry
 
 
@@ -90,12 +90,12 @@ def check_carry(carry: Carry, here: Agent, there: Agent, where: str) -> None:
         raise UserError(f"{where} does not fit this environment and these settings: {'; '.join(wrong)}")
     if carry.rims is not None:
         if not isinstance(policy.core, RIM):
-            raise UserError(f"--carry: the core {policy.core_name!r} has no RIMs to choose from; leave out rims=")
+            raise UserError(f"`carry`: the core {policy.core_name!r} has no RIMs to choose from; leave out rims=")
         if (last := max(carry.rims, default=0)) >= (count := policy.num_rims):
-            raise UserError(f"--carry: there is no RIM {last}; with num_rims={count} the last is {count - 1}")
+            raise UserError(f"`carry`: there is no RIM {last}; with num_rims={count} the last is {count - 1}")
         if carry.frozen_rims and (decay := policy.optimizer.defaults.get("weight_decay")):
             raise UserError(
-                f"--carry: weight_decay={decay} of the optimizer would change frozen RIMs; leave it out, or freeze the "
+                f"`carry`: weight_decay={decay} of the optimizer would change frozen RIMs; leave it out, or freeze the "
                 "whole core, with core=freeze and without rims="
             )
 
@@ -165,5 +165,5 @@ def _has_slices(name: str) -> bool:
 
 def _treatment(word: str, text: str) -> str:
     if word.strip() not in TREATMENTS:
-        raise UserError(f"--carry {text}: {word.strip()!r} must be finetune, freeze or reinit")
+        raise UserError(f"`carry` {text}: {word.strip()!r} must be finetune, freeze or reinit")
     return word.strip()

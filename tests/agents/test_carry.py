@@ -10,6 +10,7 @@ from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.policies.progressive import check_column, load_columns
 from rims_rl.agents.policies.rims_policies import PARTS, part_of
 from rims_rl.agents.saved.policy_files import load_policy, save_policy
+from rims_rl.cli.app import with_flags
 from rims_rl.common.errors import UserError
 from rims_rl.training.carry import Agent, Carry, carry_over, check_carry, freeze, parse_carry
 from tests.helpers.agents import Anything, box, image
@@ -70,7 +71,8 @@ def test_what_is_not_named_starts_anew_and_rims_go_as_the_core_unless_told():
 def test_a_mistake_in_what_to_carry_is_one_sentence(text, words):
     with pytest.raises(UserError) as error:
         parse_carry(text)
-    assert str(error.value).startswith(f"--carry {text}") and words in str(error.value)
+    said = with_flags(str(error.value))
+    assert said.startswith(f"--carry {text}") and words in said
 
 
 @pytest.mark.parametrize("text", ["encoder=finetune,core=freeze", "encoder=freeze,heads=freeze", "heads=finetune"])

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.export.policy_step import PolicyStep
+from rims_rl.exporting.policy_step import PolicyStep
 from tests.helpers.agents import Anything, box, image
 
 CASES = {

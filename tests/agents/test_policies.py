@@ -15,7 +15,7 @@ from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy, register
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.policies.encoders import GridEncoder, NatureEncoder
 from rims_rl.core import LSTM, RIM, Feedforward
-from rims_rl.export.policy_step import PolicyStep
+from rims_rl.exporting.policy_step import PolicyStep
 from tests.helpers.agents import Anything, box, image
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}

@@ -22,6 +22,7 @@ from rims_rl.agents.saved.policy_files import (
 )
 from rims_rl.common.errors import UserError
 from tests.helpers.agents import Anything, box, image
+from tests.helpers.verbs import user_error
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}
 
@@ -229,7 +230,7 @@ def test_a_zip_is_not_even_opened_without_trust(content, tmp_path):
         model = make()
         model.policy_kwargs["touch"] = Touch(tmp_path / "touched")
         model.save(file)
-    with pytest.raises(UserError, match=r"is a pickle, and loading one can run any code.*--trust"):
+    with user_error(r"is a pickle, and loading one can run any code.*--trust"):
         load_policy(file)
     assert not (tmp_path / "touched").exists()
 

@@ -10,7 +10,7 @@ import sb3_contrib
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import train
+from tests.helpers.verbs import train_run
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_envs=2", "n_steps=32", "n_timesteps=128"]
 
@@ -44,7 +44,7 @@ def test_the_policy_can_be_named_on_the_command_line(tmp_path):
 
 def run_training(tmp_path, *overrides, eval_freq=0, **arguments):
     arguments = Arguments(device="cpu", eval_freq=eval_freq, eval_episodes=1, **arguments)
-    return train(arguments, None, [*SMALL, *overrides], tmp_path / "logs")
+    return train_run(arguments, [*SMALL, *overrides], tmp_path / "logs")
 
 
 def test_rl_zoo3_plays_the_last_and_the_best_policy_of_a_run(tmp_path):

@@ -11,7 +11,6 @@ import random
 import shutil
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -23,10 +22,10 @@ from safetensors.torch import load_file, save_file
 
 from rims_rl import runtime
 from rims_rl.common.errors import UserError
-from rims_rl.export.export import export
+from rims_rl.exporting.export import ExportOptions, export
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import train
 from tests.helpers.attacking import Touch, command
+from tests.helpers.verbs import train_run
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +55,10 @@ COMMANDS = {
     "resume": lambda run: [["train", "--resume", run, "-n", "96"]],
     "report": lambda run: [["report", run]],
     # few steps of a comparison that takes long and has tests of its own
-    "card": lambda run: [partial(export, Path(run), "safetensors", card=True, check_steps=4), ["report", run]],
+    "card": lambda run: [
+        partial(export, ExportOptions(run=run, format="safetensors", card=True, check_steps=4)),
+        ["report", run],
+    ],
 }
 # what is read of a run, and who reads it
 FILES = {
@@ -77,7 +79,7 @@ FILES = {
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attack")
     arguments = Arguments(env="CartPole-v1", eval_freq=32, eval_episodes=2, checkpoint_freq=32)
-    made = train(arguments, None, [*SMALL, "n_timesteps=64"], folder)
+    made = train_run(arguments, [*SMALL, "n_timesteps=64"], folder)
     code, said = command(["evaluate", str(made), "--episodes", "2"])
     assert code == 0, said
     for place in (made, made / "best"):  # a run of version 0.1: else policy.json is only a copy
@@ -225,7 +227,7 @@ def peak_memory():
 
 def test_damaged_onnx_files_and_descriptions_are_one_sentence(run, tmp_path):
     good, bad, generator = tmp_path / "good.onnx", tmp_path / "bad.onnx", random.Random(0)
-    code, said = command(partial(export, run, "onnx", good, check_steps=4))
+    code, said = command(partial(export, ExportOptions(run=run, out=good, check_steps=4)))
     assert code == 0, said
     contents = good.read_bytes()
     for attempt in range(150):
@@ -281,7 +283,8 @@ def test_damaged_suite_files_are_one_sentence(tmp_path):
 
 
 def test_the_description_of_a_shared_file_is_checked_like_that_of_a_run(run, tmp_path):
-    code, said = command(partial(export, run, "safetensors", tmp_path / "good.safetensors", check_steps=4))
+    options = ExportOptions(run=run, format="safetensors", out=tmp_path / "good.safetensors", check_steps=4)
+    code, said = command(partial(export, options))
     assert code == 0, said
     with safe_open(tmp_path / "good.safetensors", "pt") as file:
         about = json.loads(file.metadata()["rims_rl"])

@@ -11,7 +11,7 @@ import pytest
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import resume, train
+from tests.helpers.verbs import resume_run, train_run
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +46,10 @@ def work(logdir, run, kill_at, after):
     for name in OPERATIONS:
         setattr(os, name, watched(getattr(os, name)))
     if run is None:
-        train(ARGUMENTS, None, [*SETTINGS, "n_timesteps=256"], Path(logdir))
+        train_run(ARGUMENTS, [*SETTINGS, "n_timesteps=256"], Path(logdir))
     else:
         try:
-            resume(Path(run), None)
+            resume_run(Path(run), None)
         except UserError as error:
             assert "has finished" in str(error)
     (Path(logdir) / "operations").write_text(str(count))

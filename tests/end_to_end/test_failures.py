@@ -15,9 +15,11 @@ from gymnasium import spaces
 
 from rims_rl import cli
 from rims_rl.agents.saved.policy_files import load_policy
+from rims_rl.cli.app import with_flags
 from rims_rl.common.errors import EnvironmentFailed, UserError
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import resume, train
+from rims_rl.training.train import ResumeOptions, resume
+from tests.helpers.verbs import resume_run, train_run
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_envs=2", "n_steps=16", "batch_size=32", "n_epochs=1"]
 
@@ -74,10 +76,10 @@ def test_what_an_environment_does_is_said_in_its_name_and_the_run_can_go_on(name
     monkeypatch.setattr(Failing, "broken", True)
     arguments = Arguments(env=f"Failing-{name}-v0", eval_freq=0, checkpoint_freq=32)
     with pytest.raises(UserError) as error:
-        train(arguments, None, [*SMALL, "n_timesteps=256"], tmp_path)
+        train_run(arguments, [*SMALL, "n_timesteps=256"], tmp_path)
     run = tmp_path / f"ppo/Failing-{name}-v0_1"
     assert f"training stopped after 118 steps: Failing-{name}-v0 {words}" in str(error.value)
-    assert str(error.value).endswith(
+    assert with_flags(str(error.value)).endswith(
         f"when that is mended, go on from the checkpoint at 96 with rims-rl train --resume {run}"
     )
     if isinstance(what, BaseException):
@@ -86,7 +88,7 @@ def test_what_an_environment_does_is_said_in_its_name_and_the_run_can_go_on(name
     code, said = run_command(monkeypatch, capsys, "evaluate", run, "--episodes", 30, "--n-envs", 2)
     assert code == 2 and said.startswith(f"rims-rl: Failing-{name}-v0 {words}") and "Traceback" not in said
     monkeypatch.setattr(Failing, "broken", False)
-    resume(run, None)
+    resume_run(run, None)
     assert load_policy(run)[1]["steps"] == 256
 
 
@@ -141,12 +143,12 @@ def test_a_diverged_training_leaves_its_last_finite_checkpoint(where, tmp_path, 
     with pytest.raises(
         UserError, match=r"diverged: after 96 steps .* holds the policy as it was after 64; try a smaller"
     ):
-        train(arguments, None, [*SMALL, "normalize=false", "n_timesteps=256"], tmp_path)
+        train_run(arguments, [*SMALL, "normalize=false", "n_timesteps=256"], tmp_path)
     run = tmp_path / "ppo/CartPole-v1_1"
     assert sorted(path.name for path in run.glob("checkpoints/*.pt")) == ["32.pt", "64.pt"]
     assert load_policy(run)[1]["steps"] == 64
     monkeypatch.undo()
-    resume(run, None)
+    resume_run(run, None)
     assert load_policy(run)[1]["steps"] == 256
 
 
@@ -162,12 +164,10 @@ def test_weights_and_their_description_are_replaced_together(tmp_path, monkeypat
     """Killed between the two files, new weights must not stand beside old statistics."""
     from rims_rl.agents.saved import policy_files
 
-    run = train(
-        Arguments(env="CartPole-v1", eval_freq=0, checkpoint_freq=64), None, [*SMALL, "n_timesteps=64"], tmp_path
-    )
+    arguments = Arguments(env="CartPole-v1", eval_freq=0, checkpoint_freq=64)
+    run = train_run(arguments, [*SMALL, "n_timesteps=64"], tmp_path)
     monkeypatch.setattr(policy_files, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(SystemExit):
-        resume(run, 128)
+    assert not resume(ResumeOptions(run=run, n_timesteps=128)).finished
     _, about = load_policy(run)
     assert about["steps"] == 128 and json.loads((run / "policy.json").read_text())["steps"] == 64
     assert about["normalisation"]["observations"][""]["count"] > 100
@@ -181,7 +181,7 @@ def full_disk(tmp_path):
     mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], capture_output=True)
     if mount.returncode:
         pytest.skip("only root can mount a small file system")
-    run = train(Arguments(env="CartPole-v1", eval_freq=0), None, [*SMALL, "n_timesteps=128"], tmp_path)
+    run = train_run(Arguments(env="CartPole-v1", eval_freq=0), [*SMALL, "n_timesteps=128"], tmp_path)
     for path in (run / "checkpoints").iterdir():
         path.unlink()
     there = shutil.copytree(run, folder / "run")
@@ -218,7 +218,7 @@ def test_a_port_that_is_no_ray_is_one_sentence_soon(answer, monkeypatch, tmp_pat
 
 
 def test_outputs_that_are_not_finite_are_called_so_by_the_policy(tmp_path):
-    run = train(Arguments(env="Pendulum-v1", eval_freq=0), None, [*SMALL, "n_timesteps=32"], tmp_path)
+    run = train_run(Arguments(env="Pendulum-v1", eval_freq=0), [*SMALL, "n_timesteps=32"], tmp_path)
     policy, _ = load_policy(run)
     with torch.no_grad():
         policy.action_net.bias.fill_(float("nan"))

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import yaml
 
-from rims_rl.evaluation.evaluate import evaluate
-from rims_rl.inspect.enjoy import enjoy
+from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import train
+from tests.helpers.verbs import evaluate_run, train_run
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_timesteps=128", "n_envs=4", "n_steps=32"]
 
 
 def run_of(tmp_path, env, algo="ppo", **options):
     batch = ["batch_size=64"] if algo == "ppo" else []
-    return train(Arguments(env=env, algo=algo, eval_freq=64, eval_episodes=2, **options), None, SMALL + batch, tmp_path)
+    return train_run(Arguments(env=env, algo=algo, eval_freq=64, eval_episodes=2, **options), SMALL + batch, tmp_path)
 
 
 @pytest.mark.parametrize("observation", [None, "rgb"])
@@ -30,7 +29,7 @@ def test_pickup_is_trained_and_evaluated_with_one_form_of_observation(algo, obse
     assert about["env_options"]["observation"] == (observation or "symbolic")
     shape = about["observation_space"]["spaces"]["image"]["shape"]
     assert shape == ([3, 40, 40] if observation == "rgb" else [5, 5, 3])
-    evaluate(run, 5, None, 0, 2, 1, tmp_path / "result.json")
+    evaluate_run(run, 5, out=tmp_path / "result.json")
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["env"]["observation"] == (observation or "symbolic") and len(result["scores"]) == 5
     assert result["deterministic"] is False
@@ -45,8 +44,7 @@ def test_levels_of_minigrid_and_babyai_are_trained_on_as_they_are(env, tmp_path)
 
 def test_a_video_shows_the_whole_room_in_colour(tmp_path):
     run = run_of(tmp_path, "PickupKnown")
-    out = enjoy(run, None, 1, 5, None, 0, None, False, 1)
-    video = cv2.VideoCapture(str(out))
+    video = cv2.VideoCapture(str(enjoy(EnjoyOptions(run=run, max_steps=5, threads=1)).video))
     frame = video.read()[1].astype(int)
     assert frame.shape == (6 * 32, 6 * 32, 3) and video.get(cv2.CAP_PROP_FPS) == 10
     assert np.ptp(frame, axis=2).max() > 100

@@ -9,9 +9,8 @@ from sb3_contrib import RecurrentPPO
 
 from rims_rl import runtime
 from rims_rl.agents.saved.policy_files import load_policy
-from rims_rl.evaluation.evaluate import evaluate
-from rims_rl.export.export import export
-from rims_rl.training.train import resume
+from rims_rl.exporting.export import ExportOptions, export
+from tests.helpers.verbs import evaluate_run, resume_run
 
 OLD = Path(__file__).parents[1] / "helpers" / "run_of_version_0_1"
 
@@ -22,10 +21,10 @@ def run(tmp_path):
 
 
 def test_it_is_evaluated_exported_and_resumed(run):
-    evaluate(run, 2, None, 0, 2, 1, None)
-    export(run, "safetensors", check_steps=4)
+    evaluate_run(run, 2)
+    export(ExportOptions(run=run, format="safetensors", check_steps=4))
     assert load_policy(run)[1]["steps"] == 256
-    resume(run, 320)
+    resume_run(run, 320)
     assert load_policy(run)[1]["steps"] == 320
     assert (run / "checkpoints/320.pt").exists()
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rims_rl.common.errors import UserError
 from rims_rl.envs.atari.sprites import DISTRACTORS, NOISE_LEVEL, PATCH_LEVEL, SPEEDS, SPRITE_LEVEL, SPRITES, Overlay
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve, resolve_saved
+from tests.helpers.verbs import user_error
 
 CODES = {np.packbits(shape).tobytes(): name for sets in SPRITES.values() for name, shape in sets.items()}
 
@@ -161,11 +161,11 @@ def test_distractors_follow_from_the_seed_and_not_from_the_actions():
 
 
 def test_names_that_do_not_fit_are_one_sentence():
-    with pytest.raises(UserError, match=r"--distractors must be one of known, novel-sprites, .*, got 'new'"):
+    with user_error(r"--distractors must be one of known, novel-sprites, .*, got 'new'"):
         resolve("Pong", distractors="new")
-    with pytest.raises(UserError, match="--distractors known is for Atari games, and CartPole-v1 is not one"):
+    with user_error("--distractors known is for Atari games, and CartPole-v1 is not one"):
         resolve("CartPole-v1", distractors="known")
-    with pytest.raises(UserError, match="--difficulty 1 needs --backend sb3"):
+    with user_error("--difficulty 1 needs --backend sb3"):
         resolve("Pong", distractors="known", difficulty=1)
     env = resolve("Pong", distractors="known")
     assert resolve_saved({"env": "Pong", "env_options": env.options}) == env

@@ -6,6 +6,7 @@ import pytest
 
 from rims_rl.common.errors import UserError
 from rims_rl.envs.names import Resolved, atari_games, own_envs, resolve, resolve_saved
+from tests.helpers.verbs import user_error
 
 
 def test_every_atari_game_has_a_short_name():
@@ -73,7 +74,7 @@ def test_options_of_atari_games_are_kept_and_a_saved_run_gives_them_back():
     ],
 )
 def test_options_that_do_not_fit_are_one_sentence(name, options, words):
-    with pytest.raises(UserError, match=words):
+    with user_error(words):
         resolve(name, **options)
 
 

@@ -8,19 +8,19 @@ import pytest
 from matplotlib.image import imread
 
 from rims_rl.common.errors import UserError
-from rims_rl.evaluation.evaluate import evaluate
+from rims_rl.evaluation.options import ReportOptions
 from rims_rl.evaluation.run_report import report
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import train
+from tests.helpers.verbs import evaluate_run, train_run
 
 TINY = ["num_rims=3", "num_active=2", "rim_size=4", "n_timesteps=1024", "n_envs=2", "n_steps=64", "batch_size=128"]
 
 
 def test_curve_evaluations_and_baselines_are_gathered_and_drawn(tmp_path):
-    run = train(Arguments(env="CartPole-v1", eval_freq=256, eval_episodes=3), None, TINY, tmp_path)
-    evaluate(run, 4, None, 0, 2, 1, None)
-    evaluate(Path("CartPole-v1"), 4, None, 0, 2, 1, tmp_path / "random.json", random=True)
-    report(run, [tmp_path / "random.json"], tmp_path / "out.json")
+    run = train_run(Arguments(env="CartPole-v1", eval_freq=256, eval_episodes=3), TINY, tmp_path)
+    evaluate_run(run, 4)
+    evaluate_run(Path("CartPole-v1"), 4, out=tmp_path / "random.json", random=True)
+    report(ReportOptions(run=run, baselines=[tmp_path / "random.json"], out=tmp_path / "out.json"))
     result = json.loads((tmp_path / "out.json").read_text())
 
     scores, lengths = np.loadtxt(run / "0.monitor.csv", delimiter=",", skiprows=2, usecols=(0, 1), unpack=True)
@@ -39,4 +39,4 @@ def test_curve_evaluations_and_baselines_are_gathered_and_drawn(tmp_path):
 
 def test_what_is_not_a_run_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="is it the folder of a run"):
-        report(tmp_path, [], None)
+        report(ReportOptions(run=tmp_path))

@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from rims_rl import cli
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.saved.policy_files import load_policy, read_about, save_policy, save_shared
+from rims_rl.cli.evaluation_tables import print_variants
 from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import rate_difference, wilson
 from rims_rl.envs.make import make_envs
@@ -22,7 +23,9 @@ from rims_rl.envs.pickup.pickup import Pickup
 from rims_rl.envs.registration import PICKUPS
 from rims_rl.evaluation.compare import compare_runs
 from rims_rl.evaluation.evaluate_variants import evaluate_variants
+from rims_rl.evaluation.options import VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
+from tests.helpers.verbs import user_error
 
 SIZES = {"num_rims": 3, "num_active": 2, "rim_size": 4}
 
@@ -42,8 +45,11 @@ def run(tmp_path_factory):
     return untrained(tmp_path_factory.mktemp("PickupKnown_1"))
 
 
-def play(run, variants, episodes, seed=0, n_envs=4, **options):
-    return play_variants(run, variants, episodes, options.pop("deterministic", None), seed, n_envs, 1, **options)
+def play(run, variants, episodes, seed=0, n_envs=4, report=None, **options):
+    how = VariantsOptions(
+        runs=[run], variants=variants, episodes=episodes, seed=seed, n_envs=n_envs, threads=1, **options
+    )
+    return play_variants(run, how, report)
 
 
 def play_by_hand(run, variant, episodes, seed, n_envs):
@@ -129,7 +135,8 @@ def test_the_result_holds_the_settings_that_each_environment_had(run):
 
 
 def test_one_run_is_told_as_table_json_and_picture(run, tmp_path, capsys):
-    evaluate_variants([run], ["known", "more"], 6, None, 0, 3, 1, tmp_path / "one.json")
+    options = {"runs": [run], "variants": ["known", "more"], "episodes": 6, "n_envs": 3, "threads": 1}
+    print_variants(evaluate_variants(VariantsOptions(**options, out=tmp_path / "one.json")))
     result = json.loads((tmp_path / "one.json").read_text())
     assert result["variants"] == json.loads(json.dumps(play(run, ["known", "more"], 6, n_envs=3)["variants"]))
     assert result["intervals"]["success_95"].startswith("Wilson") and "commit" in result
@@ -141,7 +148,9 @@ def test_one_run_is_told_as_table_json_and_picture(run, tmp_path, capsys):
 def test_several_runs_compare_cores(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = [run, *(untrained(tmp_path / f"lstm_{seed}", core="lstm", seed=seed) for seed in range(2))]
-    evaluate_variants(runs, ["known", "novel-colour", "novel-shape"], 4, None, 0, 4, 1, None)
+    variants = ["known", "novel-colour", "novel-shape"]
+    options = VariantsOptions(runs=runs, variants=variants, episodes=4, n_envs=4, threads=1)
+    print_variants(evaluate_variants(options))
     result = json.loads((tmp_path / "PickupKnown_variants.json").read_text())
     assert result["comparison"] == json.loads(json.dumps(compare_runs(result["runs"])))
     assert {label: group["seeds"] for label, group in result["comparison"]["groups"].items()} == {
@@ -155,7 +164,7 @@ def test_several_runs_compare_cores(run, tmp_path, capsys, monkeypatch):
 
 def test_codes_without_trained_weights_are_told(run, tmp_path):
     (note,) = play(run, ["known", "new-shape"], 1)["notes"]
-    assert note.startswith("new-shape: in symbolic form") and "--observation rgb" in note
+    assert note.startswith("new-shape: in symbolic form") and "observation=rgb" in note
     pixels = play(untrained(tmp_path, observation="rgb"), ["new-shape"], 1)
     assert pixels["notes"] == [] and pixels["variants"]["new-shape"]["env"]["observation"] == "rgb"
     assert pixels["variants"]["new-shape"]["drop"] is None, "there is nothing to compare with"
@@ -166,8 +175,8 @@ def test_what_cannot_be_played_is_one_sentence(run, tmp_path):
         play(run, ["known", "novel-color"], 1)
     with pytest.raises(UserError, match=r"no variant 'x'; it has known, novel-colour, .*; or give all"):
         play(run, ["x"], 1)
-    with pytest.raises(UserError, match=r"--out must end in \.json.* got x\.png"):
-        evaluate_variants([run], ["known"], 1, None, 0, 1, 1, Path("x.png"))
+    with user_error(r"--out must end in \.json.* got x\.png"):
+        evaluate_variants(VariantsOptions(runs=[run], variants=["known"], episodes=1, threads=1, out=Path("x.png")))
     cartpole = untrained(tmp_path / "cartpole", "CartPole-v1", "MlpRimsPolicy")
     with pytest.raises(UserError, match="CartPole-v1 has no variants; pick-up tasks"):
         play(cartpole, ["known"], 1)

@@ -15,15 +15,17 @@ import pytest
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.saved.policy_files import save_policy
+from rims_rl.cli.app import shown_messages
 from rims_rl.common.errors import UserError
 from rims_rl.common.rim_pictures import rim_colours
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
-from rims_rl.inspect.enjoy import enjoy
+from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 from rims_rl.inspect.overlay import CELL, LABEL, MARGIN, PANEL, STEPS
-from rims_rl.inspect.record import inspect
+from rims_rl.inspect.record import InspectOptions, inspect
 from rims_rl.inspect.video_files import write_video
 from tests.helpers.untrained_runs import save_untrained as save_run
+from tests.helpers.verbs import user_error
 
 
 def save_untrained(folder, policy, name, **about):
@@ -44,8 +46,10 @@ def cartpole(tmp_path_factory):
     return save_untrained(tmp_path_factory.mktemp("CartPole_1"), "MlpRimsPolicy", "CartPole-v1")
 
 
-def show(run, out=None, episodes=1, max_steps=None, deterministic=None, seed=0, fps=None, window=False, **options):
-    return enjoy(run, out, episodes, max_steps, deterministic, seed, fps, window, 1, **options)
+def show(run, out=None, **options):
+    """The video."""
+    with shown_messages():
+        return enjoy(EnjoyOptions(run=run, out=out, threads=1, **options)).video
 
 
 def decode(path):
@@ -81,8 +85,9 @@ def test_a_gif_has_the_exact_colours_and_the_same_seed_gives_the_same_one(breako
 @pytest.mark.parametrize(("name", "kwargs"), [("Breakout", {"input": "spatial"}), ("PickupKnown", {})])
 def test_an_overlay_shows_the_game_and_which_rims_are_active(name, kwargs, tmp_path):
     run = save_run(tmp_path, name, **kwargs)
-    frames, _ = decode(show(run, tmp_path / "x.mp4", 100, max_steps=30, overlay=True, drop=[1]))
-    out = inspect(run, tmp_path / "x.npz", None, 100, None, 30, None, 0, 1, drop=[1])
+    frames, _ = decode(show(run, tmp_path / "x.mp4", episodes=100, max_steps=30, overlay=True, drop=[1]))
+    out = tmp_path / "x.npz"
+    inspect(InspectOptions(run=run, out=out, episodes=100, max_steps=30, threads=1, drop=[1]))
     with np.load(out) as recorded:
         active, starts = recorded["active"], recorded["episode_starts"]
     assert len(frames) == 30 and frames.shape[1] % 2 == frames.shape[2] % 2 == 0
@@ -104,7 +109,7 @@ def test_an_overlay_shows_the_game_and_which_rims_are_active(name, kwargs, tmp_p
 def test_other_difficulties_look_different(breakout, tmp_path):
     files = [show(breakout, tmp_path / f"{n}.gif", max_steps=2, difficulty=n) for n in (0, 1)]
     assert files[0].read_bytes() != files[1].read_bytes()
-    with pytest.raises(UserError, match="--difficulty must be one of 0, 1 in Breakout, got 9"):
+    with user_error("--difficulty must be one of 0, 1 in Breakout, got 9"):
         show(breakout, tmp_path / "x.gif", difficulty=9)
 
 
@@ -149,7 +154,7 @@ def test_what_cannot_be_shown_is_one_sentence(breakout, cartpole, tmp_path, monk
             "--overlay shows RIMs, and .*lstm",
         ),
     ):
-        with pytest.raises(UserError, match=words):
+        with user_error(words):
             show(run, **options)
     monkeypatch.setenv("DISPLAY", ":0")
     with pytest.raises(UserError, match="Invisible-v0 cannot be shown"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rims_rl.inspect.inspection_page import write_page
-from rims_rl.inspect.record import inspect
+from rims_rl.inspect.record import InspectOptions, inspect
 from rims_rl.inspect.recording import write_recording
 from tests.helpers.untrained_runs import save_untrained
 
@@ -24,7 +24,8 @@ def recordings(tmp_path_factory):
     for name, kwargs in (("Breakout", {"input": "spatial"}), ("PickupKnown", {}), ("Pendulum-v1", {})):
         folder = tmp_path_factory.mktemp(name)
         run = save_untrained(folder, name, **kwargs)
-        inspect(run, folder / "x.npz", folder / "x.html", 100, None, STEPS, False, 0, 1)
+        options = {"out": folder / "x.npz", "html": folder / "x.html", "episodes": 100, "max_steps": STEPS}
+        inspect(InspectOptions(run=run, deterministic=False, threads=1, **options))
         with np.load(folder / "x.npz") as arrays:
             made[name] = folder / "x.html", dict(arrays)
     return made

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.rim_pictures import draw_raster
-from rims_rl.inspect.record import inspect
+from rims_rl.inspect.record import InspectOptions, inspect
 from tests.helpers.untrained_runs import save_untrained
+from tests.helpers.verbs import user_error
 
 PICTURES = ("activity", "usage", "switches", "information")
 
@@ -18,8 +19,8 @@ PICTURES = ("activity", "usage", "switches", "information")
 def test_two_runs_side_by_side(tmp_path):
     runs = [save_untrained(tmp_path / "a", "PickupKnown"), save_untrained(tmp_path / "b", "PickupKnown", num_rims=4)]
     folder = tmp_path / "pictures"
-    out = inspect(runs[0], None, None, 100, None, 120, None, 0, 1, pictures=folder, compare=runs[1])
-    assert out == runs[0] / "recordings/PickupKnown_1.npz"
+    options = InspectOptions(run=runs[0], episodes=100, max_steps=120, threads=1, pictures=folder, compare=runs[1])
+    assert inspect(options).recordings[0].file == runs[0] / "recordings/PickupKnown_1.npz"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ["statistics.json", *(f"{p}.png" for p in PICTURES)]
     )
@@ -37,7 +38,7 @@ def test_two_runs_side_by_side(tmp_path):
 
 def test_a_game_in_which_nothing_happens_has_pictures_too(tmp_path):
     run = save_untrained(tmp_path, "Breakout")
-    inspect(run, tmp_path / "x.npz", None, 1, None, 1, None, 0, 1, pictures=tmp_path)
+    inspect(InspectOptions(run=run, out=tmp_path / "x.npz", max_steps=1, threads=1, pictures=tmp_path))
     assert all((tmp_path / f"{name}.png").exists() for name in PICTURES)
     assert json.loads((tmp_path / "statistics.json").read_text())["runs"][0]["information"]["tests"] == 0
 
@@ -45,13 +46,13 @@ def test_a_game_in_which_nothing_happens_has_pictures_too(tmp_path):
 def test_what_cannot_be_compared_is_one_sentence(tmp_path):
     run = save_untrained(tmp_path / "rims", "CartPole-v1")
     lstm = save_untrained(tmp_path / "lstm", "CartPole-v1", core="lstm")
-    with pytest.raises(UserError, match=r"--compare .*lstm is shown in pictures: give --pictures FOLDER"):
-        inspect(run, None, None, 1, None, 5, None, 0, 1, compare=lstm)
+    with user_error(r"--compare .*lstm is shown in pictures: give --pictures FOLDER"):
+        inspect(InspectOptions(run=run, max_steps=5, threads=1, compare=lstm))
     with pytest.raises(UserError, match=r"inspect looks at RIMs, and .*lstm has the core 'lstm'"):
-        inspect(run, None, None, 1, None, 5, None, 0, 1, pictures=tmp_path / "x", compare=lstm)
+        inspect(InspectOptions(run=run, max_steps=5, threads=1, pictures=tmp_path / "x", compare=lstm))
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file cannot be written"):
-        inspect(run, None, None, 1, None, 5, None, 0, 1, pictures=tmp_path / "file")
+        inspect(InspectOptions(run=run, max_steps=5, threads=1, pictures=tmp_path / "file"))
 
 
 def test_the_raster_takes_plain_arrays():

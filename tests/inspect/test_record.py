@@ -18,18 +18,20 @@ import torch
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rims_rl.agents.saved.policy_files import load_policy
-from rims_rl.common.errors import UserError
+from rims_rl.cli.app import shown_messages
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
-from rims_rl.inspect.record import inspect
+from rims_rl.inspect.record import InspectOptions, inspect
 from rims_rl.inspect.recording import write_recording
 from tests.helpers.untrained_runs import save_untrained
+from tests.helpers.verbs import user_error
 
 DOCS = (Path(__file__).parents[2] / "docs/inspect.md").read_text()
 
 
-def record(run, out, html=None, episodes=1, variant=None, max_steps=None, deterministic=None, seed=0):
-    inspect(run, out, html, episodes, variant, max_steps, deterministic, seed, threads=1)
+def record(run, out, **options):
+    with shown_messages():
+        inspect(InspectOptions(run=run, out=out, threads=1, **options))
     with np.load(out) as arrays:
         recorded = dict(arrays)
     return json.loads(str(recorded.pop("about"))), recorded
@@ -210,7 +212,7 @@ def test_what_cannot_be_recorded_is_one_sentence(tmp_path):
         (run, {"variant": "all"}, "--variant takes one variant, .* got 'all'"),
         (tmp_path / "nowhere", {}, r"has no policy\.safetensors"),
     ):
-        with pytest.raises(UserError, match=words):
+        with user_error(words):
             record(policy, **{"out": tmp_path / "x.npz"} | options)
     assert not list(tmp_path.glob("*x.*"))
 

@@ -7,7 +7,7 @@ from rims_rl.common.errors import UserError
 from rims_rl.config.zoo import paper_scores
 from rims_rl.suites.job import arguments_of, settings_of
 from rims_rl.suites.plan import read_plan, shipped
-from rims_rl.training.train import build
+from rims_rl.training.train import build, resolve_arguments
 
 SUITE = {
     "title": "a test",
@@ -173,7 +173,8 @@ def test_policies_that_are_compared_for_novel_distractors_have_nearly_equal_para
     counts = {"ppo": [], "a2c": []}
     for job in read_plan("novel_distractors").jobs[:8]:
         settings = settings_of(job).model_copy(update={"n_envs": 1, "n_steps": 128, "batch_size": 128})
-        model, _ = build(arguments_of(job, 1).model_copy(update={"eval_episodes": 1}), settings)
+        arguments = arguments_of(job, 1).model_copy(update={"eval_episodes": 1})
+        model, _ = build(arguments, settings, resolve_arguments(arguments))
         counts[job.algo].append(sum(model.policy.parameter_counts().values()))
     for numbers in counts.values():
         assert len(numbers) == 4 and max(numbers) < 1.02 * min(numbers)

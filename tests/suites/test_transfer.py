@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.cli import app
+from rims_rl.cli.app import with_flags
 from rims_rl.common.errors import UserError
 from rims_rl.evaluation.run_report import learning_curve
 from rims_rl.suites.carry_check import check_transfers
@@ -86,7 +87,7 @@ def test_sources_come_first_and_what_two_systems_share_is_planned_once():
 def test_a_mistake_in_a_suite_about_transfer_is_one_sentence(changes, sentence):
     with pytest.raises(UserError) as error:
         plan_of(**changes)
-    assert sentence in str(error.value)
+    assert sentence in with_flags(str(error.value))
 
 
 def test_what_cannot_be_carried_over_is_said_before_anything_is_trained(tmp_path):

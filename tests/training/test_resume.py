@@ -23,9 +23,13 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from rims_rl import cli
 from rims_rl.agents.saved.policy_files import read_about
+from rims_rl.cli.app import shown_messages
+from rims_rl.cli.training_commands import print_training
 from rims_rl.common.errors import UserError
+from rims_rl.config.layers import parse_overrides
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import resume, train
+from rims_rl.training.train import TrainOptions, train
+from tests.helpers.verbs import resume_run, train_run, user_error
 
 # Real processes, which need no seconds to import torch.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -60,7 +64,7 @@ EXACT = {
 @pytest.fixture(scope="module")
 def never_stopped(tmp_path_factory):
     """The run of each setting in EXACT, trained in one go."""
-    return functools.cache(lambda env: train(EXACT[env][0], None, EXACT[env][1], tmp_path_factory.mktemp("whole")))
+    return functools.cache(lambda env: train_run(EXACT[env][0], EXACT[env][1], tmp_path_factory.mktemp("whole")))
 
 
 def flags(args, overrides):
@@ -160,7 +164,7 @@ def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
     wait_until(lambda: any((run / "tensorboard").glob("*")) and len(scalars(run)) > 50, process)
     assert json.loads((run / "run.json").read_text())["finished"] is False
     with pytest.raises(UserError, match="CartPole-v1_1 is being trained by another process"):
-        resume(run, None)
+        resume_run(run, None)
     os.kill(process.pid, number)
     process.join()
     assert process.exitcode == 128 + number
@@ -168,17 +172,17 @@ def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
     log = (tmp_path / "log").read_text()
     assert f"to go on from the checkpoint at {steps:,}: rims-rl train --resume {run}" in log
     played, logged = episodes(run), scalars(run)
-    resume(run, steps + 128)
+    resume_run(run, steps + 128)
     assert read_about(run)["steps"] == steps + 128
     assert episodes(run)[: len(played)] == played and scalars(run)[: len(logged)] == logged
 
 
 def test_a_resumed_run_goes_on_where_it_was(tmp_path):
     args = arguments("CartPole-v1", checkpoint_freq=256)
-    run = train(args, None, [*PPO, "n_timesteps=320", "learning_rate=lin_1e-3"], tmp_path)
+    run = train_run(args, [*PPO, "n_timesteps=320", "learning_rate=lin_1e-3"], tmp_path)
     (run / "checkpoints/320.pt").unlink()  # as if it had been killed after 320 steps: more is on disk than at 256
     (run / "run.json").unlink()
-    resume(run, 512)
+    resume_run(run, 512)
     assert steps_of(run) == [256, 512]
     numbers = scalars(run)
     for name in ("rollout/ep_rew_mean", "train/learning_rate", "rims/active_0", "eval/mean_reward"):
@@ -191,8 +195,8 @@ def test_a_resumed_run_goes_on_where_it_was(tmp_path):
     assert sum(int(length) for _, length in episodes(run)) <= 512
     assert outcome(run)["evaluations"]["timesteps"] == [128, 256, 384, 512]
     assert len((run / "command.txt").read_text().splitlines()) == 2
-    with pytest.raises(UserError, match="has finished its 512 steps; to train it longer, give -n with more than 512"):
-        resume(run, None)
+    with user_error("has finished its 512 steps; to train it longer, give -n with more than 512"):
+        resume_run(run, None)
 
 
 def truncate(path):
@@ -225,7 +229,7 @@ def put_code_into(path):
 def finished(tmp_path_factory):
     """A run with checkpoints at 256 and 320 steps."""
     args = arguments("CartPole-v1", checkpoint_freq=256, eval_freq=0)
-    return train(args, None, [*PPO, "n_timesteps=320"], tmp_path_factory.mktemp("logs"))
+    return train_run(args, [*PPO, "n_timesteps=320"], tmp_path_factory.mktemp("logs"))
 
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, leave_out_a_piece, lambda path: path.write_bytes(b"garbage")])
@@ -233,7 +237,8 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(damage, fi
     run = shutil.copytree(finished, tmp_path / "run")
     damage(run / "checkpoints/320.pt")
     contents = (run / "checkpoints/320.pt").read_bytes()
-    resume(run, 384)
+    with shown_messages():
+        resume_run(run, 384)
     (sentence,) = capsys.readouterr().err.splitlines()
     assert sentence.startswith(f"rims-rl: {run}/checkpoints/320.pt is damaged (")
     assert json.loads((run / "run.json").read_text())["resumed_from"] == [256]
@@ -265,23 +270,24 @@ def test_a_checkpoint_that_may_be_good_stops_with_a_sentence_and_stays(change, w
     run = shutil.copytree(finished, tmp_path / "run")
     change(run / "checkpoints/320.pt")
     with pytest.raises(UserError, match=words):
-        resume(run, 384)
+        resume_run(run, 384)
     assert steps_of(run) == [256, 320] and not (run / "checkpoints/executed").exists()
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_checkpoint_of_other_loops_is_refused_if_bits_matter_and_else_said(exact, tmp_path, capsys):
     args = arguments("CartPole-v1", exact_resume=exact, eval_freq=0)
-    run = train(args, None, [*PPO, "n_timesteps=128"], tmp_path)
+    run = train_run(args, [*PPO, "n_timesteps=128"], tmp_path)
     here = torch.load(run / "checkpoints/128.pt", weights_only=True)["engine"]
     other = "torch" if here == "C" else "C"
     change_checkpoint(run / "checkpoints/128.pt", engine=other)
     words = f"the checkpoint was made with the loops of RIMs in {other}, and here they are in {here}"
     if exact:
         with pytest.raises(UserError, match=f"wants to be resumed to the bit, but {words}"):
-            resume(run, 192)
+            resume_run(run, 192)
         change_checkpoint(run / "checkpoints/128.pt", engine=here)
-    resume(run, 192)
+    with shown_messages():
+        resume_run(run, 192)
     assert capsys.readouterr().err == ("" if exact else f"rims-rl: {words}, so that the last bits will differ\n")
     assert steps_of(run)[-1] == 192
 
@@ -296,7 +302,7 @@ def test_what_killed_processes_left_half_written_is_cleared(finished, tmp_path):
     )
     for path in (gone, living, elsewhere):
         path.touch()
-    resume(run, 384)
+    resume_run(run, 384)
     assert not gone.exists() and living.exists() and elsewhere.exists()
 
 
@@ -358,13 +364,15 @@ def test_a_full_disk_stops_training_and_nothing_is_lost(room, never_stopped, sma
     assert log.endswith(f"with rims-rl train --resume {run}\n")
     assert not list(run.rglob(".*.*")), "what was half-written is gone"
     filler.unlink()
-    resume(run, None)
+    resume_run(run, None)
     assert outcome(run) == outcome(whole)
 
 
 def test_evaluations_leave_training_as_it_is_and_the_end_says_where_the_run_stands(never_stopped, tmp_path, capsys):
     args, overrides = EXACT["Breakout"]
-    run = train(args.model_copy(update={"eval_freq": 0}), None, overrides, tmp_path)
+    settings, args = parse_overrides(overrides), args.model_dump() | {"eval_freq": 0}
+    print_training(result := train(TrainOptions(**args, settings=settings, logdir=tmp_path)))
+    run = result.folder
     assert not (run / "evaluations.npz").exists()
     assert (run / "policy.safetensors").read_bytes() == (never_stopped("Breakout") / "policy.safetensors").read_bytes()
     assert re.search(

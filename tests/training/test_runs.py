@@ -14,19 +14,20 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from rims_rl.agents.saved.policy_files import load_policy, save_shared
+from rims_rl.cli.app import shown_messages
+from rims_rl.cli.evaluation_tables import print_evaluation
 from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import summary
 from rims_rl.core import RIM
-from rims_rl.evaluation.evaluate import evaluate
 from rims_rl.runs.folder import Arguments, claim, read_arguments
-from rims_rl.training.train import resume, train
+from tests.helpers.verbs import evaluate_run, resume_run, train_run, user_error
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4"]
 
 
 def run_training(tmp_path, env, *overrides, algo="ppo", seed=0, eval_freq=0):
     arguments = Arguments(env=env, algo=algo, seed=seed, device="cpu", eval_freq=eval_freq, eval_episodes=2)
-    return train(arguments, None, [*SMALL, *overrides], tmp_path)
+    return train_run(arguments, [*SMALL, *overrides], tmp_path)
 
 
 def test_numbers_go_up_and_two_that_claim_together_get_two_folders(tmp_path):
@@ -39,7 +40,7 @@ def test_numbers_go_up_and_two_that_claim_together_get_two_folders(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"--logdir .*file cannot be written"):
+    with user_error(r"--logdir .*file cannot be written"):
         claim(tmp_path / "file", "ppo", "Pong")
 
 
@@ -81,15 +82,15 @@ def test_training_leaves_everything_in_its_folder(algo, tmp_path):
 def test_a_run_is_repeated_from_its_folder(tmp_path):
     first = run_training(tmp_path, "CartPole-v1", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", seed=3)
     arguments, config = read_arguments(first)
-    again = train(arguments, config, [], tmp_path)
-    other = train(arguments.model_copy(update={"seed": 4}), config, [], tmp_path)
+    again = train_run(arguments, [], tmp_path, config)
+    other = train_run(arguments.model_copy(update={"seed": 4}), [], tmp_path, config)
     weights = [(run / "policy.safetensors").read_bytes() for run in (first, again, other)]
     assert weights[0] == weights[1] != weights[2]
 
 
 def test_atari_trains_and_is_evaluated_with_whole_games(tmp_path, capsys):
     run = run_training(tmp_path, "Breakout", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", "n_epochs=1")
-    evaluate(run, 3, None, 0, 2, 1, None)
+    print_evaluation(evaluate_run(run, 3))
     result = json.loads((run / "evaluation.json").read_text())
     assert len(result["scores"]) == 3 and result["deterministic"] is False and min(result["lengths"]) > 50
     assert "Breakout: mean" in capsys.readouterr().out
@@ -102,7 +103,7 @@ def test_observations_are_normalised_in_evaluation_as_in_training(tmp_path):
     _, about = load_policy(run)
     statistics = about["normalisation"]["observations"][""]
     assert len(statistics["mean"]) == 4 and statistics["var"] != [1.0] * 4
-    evaluate(run, 4, None, 0, 2, 1, tmp_path / "e.json")
+    evaluate_run(run, 4, out=tmp_path / "e.json")
     assert json.loads((tmp_path / "e.json").read_text())["deterministic"] is True
 
 
@@ -118,7 +119,7 @@ def test_the_summary_is_what_one_computes_by_hand():
 @pytest.mark.parametrize("folder", ["nowhere", "."])
 def test_evaluating_what_is_not_a_run_is_one_sentence(folder, tmp_path):
     with pytest.raises(UserError, match=r"has no policy\.safetensors; is it the folder of a run"):
-        evaluate(tmp_path / folder, 1, None, 0, 1, 1, None)
+        evaluate_run(tmp_path / folder, 1)
     assert not list(Path(tmp_path).iterdir())
 
 
@@ -139,7 +140,8 @@ def test_a_memory_that_grows_beyond_all_measure_is_told_once(size, notes, tmp_pa
 
     monkeypatch.setattr(RIM, "forward", grow)
     quick = ("n_envs=2", "n_steps=32", "batch_size=32", "n_epochs=1", "n_timesteps=256")
-    run = run_training(tmp_path, "CartPole-v1", "learning_rate=1e-9", *quick)
+    with shown_messages():
+        run = run_training(tmp_path, "CartPole-v1", "learning_rate=1e-9", *quick)
     said = capsys.readouterr().out
     assert said.count("note: the memory diverges: its largest value is") == notes
     board = EventAccumulator(str(run / "tensorboard"))
@@ -156,7 +158,7 @@ def test_training_starts_from_a_shared_policy(tmp_path):
 
     def go_on(*overrides, env="CartPole-v1", file=shared):
         arguments = Arguments(env=env, device="cpu", seed=1, eval_freq=0, init_from=str(file))
-        return train(arguments, None, [*SMALL, *sizes, *overrides], tmp_path)
+        return train_run(arguments, [*SMALL, *sizes, *overrides], tmp_path)
 
     # with a learning rate of almost nothing, what comes out is what went in
     second, said = load_policy(go_on("learning_rate=1e-30"))
@@ -191,7 +193,7 @@ def test_what_is_frozen_stays_frozen_in_a_run_that_is_resumed_and_columns_come_f
 
     def go_on(**how):
         arguments = Arguments(env="CartPole-v1", device="cpu", seed=1, eval_freq=0, **how)
-        run = resume(train(arguments, None, [*SMALL, *sizes], tmp_path), 128)
+        run = resume_run(train_run(arguments, [*SMALL, *sizes], tmp_path), 128)
         assert read_arguments(run)[0] == arguments
         return load_policy(run)
 
@@ -202,8 +204,8 @@ def test_what_is_frozen_stays_frozen_in_a_run_that_is_resumed_and_columns_come_f
     for column in policy.core.columns:
         assert all(torch.equal(weight, kept[name]) for name, weight in column.state_dict().items())
     assert about["columns"] == [first.name] * 2 and about["policy_kwargs"]["columns"] == 2
-    evaluate(tmp_path / "ppo/CartPole-v1_3", 2, None, 0, 2, 1, None)  # with the memories of all columns
-    with pytest.raises(UserError, match="--column needs normalize=false"):
+    evaluate_run(tmp_path / "ppo/CartPole-v1_3", 2)  # with the memories of all columns
+    with user_error("--column needs normalize=false"):
         sizes[-3] = "normalize=true"
         go_on(columns=[str(first)])
 
@@ -213,11 +215,11 @@ def test_statistics_of_observations_are_frozen_with_the_encoder_and_make_a_run_u
     first = run_training(tmp_path, "CartPole-v1", *sizes, "critic=shared", "core=lstm")
     arguments = Arguments(env="CartPole-v1", device="cpu", seed=1, eval_freq=0)
     carry = arguments.model_copy(update={"init_from": str(first), "carry": "encoder=freeze"})
-    second = resume(train(carry, None, [*SMALL, *sizes], tmp_path), 128)
+    second = resume_run(train_run(carry, [*SMALL, *sizes], tmp_path), 128)
     kept, mine = (load_policy(run)[1]["normalisation"] for run in (first, second))
     assert mine == kept
     rewards = [torch.load(path)["normalisation"]["rewards"]["count"] for path in second.glob("checkpoints/*.pt")]
     assert max(rewards) > 100, "those of the rewards go on"
     beside, plain = arguments.model_copy(update={"columns": [str(first)]}), [*sizes[:-1], "normalize=false"]
-    with pytest.raises(UserError, match=r"--column .* was trained with normalize=true, and columns need normalize=fal"):
-        train(beside, None, [*SMALL, *plain, "critic=shared", "core=lstm"], tmp_path)
+    with user_error(r"--column .* was trained with normalize=true, and columns need normalize=fal"):
+        train_run(beside, [*SMALL, *plain, "critic=shared", "core=lstm"], tmp_path)

@@ -11,7 +11,7 @@ from rims_rl import RIM, MlpRimsPolicy, RIMCell, register_core
 from rims_rl.core import engine_of, per_rim
 from rims_rl.core.rims.cell import MECHANISM
 from rims_rl.core.rims.engines.choose import ENGINES
-from rims_rl.export.policy_step import PolicyStep
+from rims_rl.exporting.policy_step import PolicyStep
 from tests.helpers.code_blocks import run_python_blocks
 
 

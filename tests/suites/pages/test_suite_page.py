@@ -13,6 +13,7 @@ from rliable import metrics
 
 from rims_rl.common.errors import UserError
 from rims_rl.config.zoo import human_scores, paper_scores
+from rims_rl.evaluation.options import VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
 from rims_rl.suites.pages.estimates import interquartile_mean, probability_of_improvement
 from rims_rl.suites.pages.suite_page import report_suite
@@ -81,10 +82,14 @@ def test_a_result_says_what_the_run_did(kind, first):
         return
     monitor = (run / "0.monitor.csv").read_text().splitlines()
     assert sum(point["episodes"] for point in result["curve"]) == len(monitor) - 2
-    played = play_variants(run, ["known", "novel-colour", "control-colour"], 8, None, EVALUATION_SEED, 8, 1)
+    options = VariantsOptions(
+        runs=[run], variants=["known", "novel-colour", "control-colour"], episodes=8, seed=EVALUATION_SEED, threads=1
+    )
+    played = play_variants(run, options)
     assert result["evaluation"]["variants"] == json.loads(json.dumps(played["variants"]))
     assert [point["steps"] for point in result["on_the_way"]] == [0, 128]
-    kept = play_variants(run / "policies/128", ["novel-colour"], 4, None, EVALUATION_SEED, 8, 1)
+    options = options.model_copy(update={"variants": ["novel-colour"], "episodes": 4})
+    kept = play_variants(run / "policies/128", options)
     assert result["on_the_way"][1]["variants"]["novel-colour"]["return"] == kept["variants"]["novel-colour"]["return"]
     job.run(folder / "job", folder / "results", 1)  # is finished
     assert read(plan, folder) == result

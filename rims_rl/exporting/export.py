@@ -1,4 +1,4 @@
-"""``rims-rl export``: a trained policy as one file, which gets its name only after it has played as the policy does."""
+"""A trained policy as one file, which gets its name only after it has played as the policy does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import create_empty_array
-from rich.console import Console
+from rich import get_console
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
@@ -28,12 +29,13 @@ from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy, save_shared, space_to_json
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import temporary_name
+from rims_rl.common.options import Options
 from rims_rl.core import RIM
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, resolve_saved
 from rims_rl.evaluation.evaluate import result_path
-from rims_rl.export.card import check_card, write_card
-from rims_rl.export.policy_step import PolicyStep
+from rims_rl.exporting.card import check_card, write_card
+from rims_rl.exporting.policy_step import PolicyStep
 from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, read_record
 
@@ -42,30 +44,51 @@ State = tuple[np.ndarray, np.ndarray]
 Player = Callable[[Any, State, np.ndarray], dict[str, np.ndarray]]  # (observations, (h, c), episode starts) -> outputs
 
 
-def export(
-    run: Path, format: str, out: Path | None = None, card: bool = False, trust: bool = False, check_steps: int = 500
-) -> Path:
-    """Write the policy of ``run``, and return the file. It is played beside the policy for at least ``check_steps``."""
+class ExportOptions(Options):
+    """A policy as one file that runs elsewhere."""
+
+    run: Path  # the folder of a run, its folder best, or a .safetensors file
+    format: str = "onnx"  # or safetensors, or pt2
+    out: Path | None = None  # None: in the run, named after the environment
+    card: bool = False  # write a model card beside it
+    trust: bool = False  # load files that can run code
+    check_steps: int = 500  # at least, for which the file plays beside the policy
+    progress: bool = False  # show that it works
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The file, and how it was checked: it played beside the policy and did the same."""
+
+    file: Path
+    card: Path | None
+    steps: int
+    episodes: int  # how many ended
+    difference: float  # the largest of all outputs
+
+
+def export(options: ExportOptions) -> ExportResult:
+    """Write the policy of a run, which gets its name only after it has played as the policy does."""
+    run, format = options.run, options.format
     if format not in FORMATS:
-        raise UserError(f"--format must be one of {', '.join(FORMATS)}, got {format!r}")
-    policy, about = load_policy(run, trust=trust)
+        raise UserError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
+    policy, about = load_policy(run, trust=options.trust)
     if policy.use_sde:
         raise UserError(f"{run} explores with gSDE, whose noise is not part of a step; train with use_sde=False")
     env = resolve_saved(about)
-    out = out or (run if run.is_dir() else run.parent) / f"{env.name}.{format}"
+    out = options.out or (run if run.is_dir() else run.parent) / f"{env.name}.{format}"
     if out.suffix != f".{format}":
-        raise UserError(f"--out must end with .{format}, got {out}")
-    if card:
+        raise UserError(f"`out` must end with .{format}, got {out}")
+    if options.card:
         check_card(out.parent)
     about |= {"score": _score(run, about.get("steps")), "action_meanings": _action_meanings(env)}
     about |= {key: value for key, value in provenance().items() if key not in ("seconds", "machine", "loops")}
 
-    console = Console(highlight=False, soft_wrap=True)
     temporary = temporary_name(out, out.suffix)  # the compiler wants the suffix at the end
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with console.status(f"writing the policy and playing {env.name} with it"):
-            checks = _write(policy, about, env, FORMATS[format], temporary, check_steps)
+        with _status(f"writing the policy and playing {env.name} with it", options.progress):
+            checks = _write(policy, about, env, FORMATS[format], temporary, options.check_steps)
         worst = max(checks, key=lambda check: np.nan_to_num(check.difference, nan=np.inf))
         if not worst.difference <= TOLERANCE:  # NaN is refused, too
             state = max(check.state for check in checks)
@@ -79,15 +102,9 @@ def export(
         raise UserError(f"{out} cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
-
+    card = write_card(out, about) if options.card else None
     steps, episodes = (sum(numbers) for numbers in list(zip(*checks, strict=True))[:2])
-    console.print(
-        f"played beside the policy for {steps:,} steps and {episodes} ends of episodes: same actions, "
-        f"largest difference {worst.difference:.1e}\nwritten to {out}"
-    )
-    if card:
-        console.print(f"written to {write_card(out, about)}")
-    return out
+    return ExportResult(out, card, steps, episodes, worst.difference)
 
 
 class Check(NamedTuple):
@@ -131,7 +148,7 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
 
 
 def load_compiled(path: Path, trust: bool = False) -> Any:
-    """The compiled step in a ``.pt2`` file: call it like :class:`rims_rl.export.policy_step.PolicyStep`."""
+    """The compiled step in a ``.pt2`` file: call it like :class:`rims_rl.exporting.policy_step.PolicyStep`."""
     if not trust:
         raise UserError(f"{path} holds native code, which loading it runs; trust=True if you trust whoever made it")
     try:
@@ -228,6 +245,10 @@ def _action_meanings(env: Resolved) -> list[str] | None:
     return [action.name for action in made.actions] if hasattr(made, "actions") else None
 
 
+def _status(text: str, shown: bool) -> AbstractContextManager[Any]:
+    return get_console().status(text) if shown else nullcontext()
+
+
 # Formats
 
 
@@ -271,7 +292,7 @@ def _read_onnx(path: Path, space: spaces.Space[Any]) -> Player:
 
 def _write_pt2(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
     if not any(shutil.which(compiler) for compiler in (os.environ.get("CXX", "g++"), "clang++")):
-        raise UserError("--format pt2 needs a C++ compiler, and there is no g++; install one, or use --format onnx")
+        raise UserError("`format` pt2 needs a C++ compiler, and there is no g++; install one, or use `format` onnx")
     metadata = {runtime.KEY: json.dumps(_describe(step, about, space))}
     with warnings.catch_warnings(action="ignore"):  # about torch's own code
         traced, _ = _trace(step, space)

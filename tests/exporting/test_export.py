@@ -18,15 +18,15 @@ from rims_rl import runtime
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.saved.normalization import statistics_to_json
 from rims_rl.agents.saved.policy_files import load_policy, save_policy
+from rims_rl.cli.export_commands import print_export
 from rims_rl.common.errors import UserError
 from rims_rl.envs.efference import EfferenceCopy
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
-from rims_rl.evaluation.evaluate import evaluate
-from rims_rl.export.export import FORMATS, export, load_compiled
+from rims_rl.exporting.export import FORMATS, ExportOptions, export, load_compiled
 from rims_rl.runs.folder import Arguments
-from rims_rl.training.train import train
 from tests.helpers.agents import Anything, box, image
+from tests.helpers.verbs import evaluate_run, train_run, user_error
 
 SMALL = {"num_rims": 4, "num_active": 2, "rim_size": 5}
 GRIDS = spaces.Dict({"grid": image(7, 7, 3), "direction": spaces.Discrete(4), "vector": box(2)})
@@ -104,12 +104,17 @@ def make_run(folder, env, policy="MlpRimsPolicy", algorithm=RecurrentPPO, normal
     return folder
 
 
+def export_run(run, format, **options):
+    """The file."""
+    return export(ExportOptions(run=run, format=format, **options)).file
+
+
 @pytest.fixture(scope="module")
 def cartpole(tmp_path_factory):
     """A run, evaluated, with its ONNX file."""
     run = make_run(tmp_path_factory.mktemp("run"), "CartPole-v1", normalize=True)
-    evaluate(run, 3, None, 0, 2, 1, None)
-    export(run, "onnx", card=True, check_steps=50)
+    evaluate_run(run, 3)
+    export_run(run, "onnx", card=True, check_steps=50)
     return run
 
 
@@ -120,7 +125,8 @@ def test_onnx_plays_as_the_policy_does(case, tmp_path, capsys):
     env, policy, kwargs = CASES[case]
     algorithm = RecurrentA2C if case in ("vector", "spatial", "lstm") else RecurrentPPO
     run = make_run(tmp_path, env, policy, algorithm, **kwargs)
-    file = export(run, "onnx", check_steps=100)
+    print_export(made := export(ExportOptions(run=run, format="onnx", check_steps=100)))
+    file = made.file
     assert file == run / f"{resolve(env).name}.onnx" and "same actions, largest difference" in capsys.readouterr().out
     onnx.checker.check_model(str(file), full_check=True)
     assert str(ROOT).encode() not in file.read_bytes(), "nothing of this machine is told"
@@ -166,30 +172,30 @@ def test_ties_go_to_the_lowest_index_in_onnx(cartpole):
 
 def test_the_description_names_the_actions(tmp_path):
     run = make_run(tmp_path, "Breakout", "CnnRimsPolicy", core="none")
-    _, about = load_policy(export(run, "safetensors", check_steps=4))
+    _, about = load_policy(export_run(run, "safetensors", check_steps=4))
     assert about["action_meanings"] == ["NOOP", "FIRE", "RIGHT", "LEFT"]
 
 
 def test_safetensors_is_one_file_that_evaluate_takes(cartpole, tmp_path):
-    file = export(cartpole, "safetensors", tmp_path / "shared.safetensors", check_steps=20)
+    file = export_run(cartpole, "safetensors", out=tmp_path / "shared.safetensors", check_steps=20)
     assert [path.name for path in tmp_path.iterdir()] == ["shared.safetensors"]
     for source in (cartpole, file):
-        evaluate(source, 3, None, 0, 2, 1, tmp_path / f"{source.name}.json")
+        evaluate_run(source, 3, out=tmp_path / f"{source.name}.json")
     results = [json.loads((tmp_path / f"{source.name}.json").read_text()) for source in (cartpole, file)]
     assert results[0]["scores"] == results[1]["scores"]
-    evaluate(file, 1, None, 0, 1, 1, None)
+    evaluate_run(file, 1)
     assert (tmp_path / "shared.evaluation.json").exists()
 
 
 def test_a_zip_needs_trust_and_then_plays_the_same(cartpole, tmp_path):
     file = cartpole / "CartPole-v1.zip"
-    with pytest.raises(UserError, match=r"is a pickle, and loading one can run any code.*--trust"):
-        evaluate(file, 3, None, 0, 2, 1, tmp_path / "zip.json")
+    with user_error(r"is a pickle, and loading one can run any code.*--trust"):
+        evaluate_run(file, 3, out=tmp_path / "zip.json")
     (alone := tmp_path / "CartPole-v1").mkdir()
     for name in ("CartPole-v1.zip", "vecnormalize.pkl"):  # without policy.json, as other tools leave it
         (alone / name).write_bytes((cartpole / name).read_bytes())
     for name, source in (("run", cartpole), ("zip", file), ("alone", alone / "CartPole-v1.zip")):
-        evaluate(source, 3, None, 0, 2, 1, tmp_path / f"{name}.json", trust=True)
+        evaluate_run(source, 3, out=tmp_path / f"{name}.json", trust=True)
     scores = [json.loads((tmp_path / f"{name}.json").read_text())["scores"] for name in ("run", "zip", "alone")]
     assert scores[0] == scores[1] == scores[2]
 
@@ -197,12 +203,13 @@ def test_a_zip_needs_trust_and_then_plays_the_same(cartpole, tmp_path):
 @pytest.mark.slow
 def test_pt2_plays_as_the_policy_does_and_needs_trust(tmp_path, capsys):
     run = make_run(tmp_path, "CartPole-v1", normalize=True)
-    file = export(run, "pt2", check_steps=50)
+    print_export(made := export(ExportOptions(run=run, format="pt2", check_steps=50)))
+    file = made.file
     assert "same actions" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"holds native code.*trust=True"):
         load_compiled(file)
     with pytest.raises(UserError, match="made to be run elsewhere"):
-        evaluate(file, 1, None, 0, 1, 1, None)
+        evaluate_run(file, 1)
     state = torch.zeros(1, 3, 20)
     outputs = load_compiled(file, trust=True)(torch.zeros(3, 4), state, state, torch.ones(3, dtype=torch.bool))
     assert outputs["active"].tolist() == [[True, True, False, False]] * 3
@@ -213,7 +220,7 @@ def test_pt2_without_a_compiler_is_one_sentence(cartpole, tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UserError, match=r"needs a C\+\+ compiler"):
-        export(cartpole, "pt2", check_steps=10)
+        export_run(cartpole, "pt2", check_steps=10)
 
 
 @pytest.mark.parametrize(
@@ -238,9 +245,9 @@ def test_a_file_that_does_not_match_is_not_written(output, damage, cartpole, tmp
         return play_badly
 
     bad = FORMATS["safetensors"]._replace(read=read_badly)
-    monkeypatch.setattr("rims_rl.export.export.FORMATS", {**FORMATS, "safetensors": bad})
+    monkeypatch.setattr("rims_rl.exporting.export.FORMATS", {**FORMATS, "safetensors": bad})
     with pytest.raises(UserError, match=rf"does not do what the policy does: '{output}' differs by .* was not written"):
-        export(cartpole, "safetensors", tmp_path / "x.safetensors", check_steps=40)
+        export_run(cartpole, "safetensors", out=tmp_path / "x.safetensors", check_steps=40)
     assert not list(tmp_path.iterdir())
 
 
@@ -250,17 +257,17 @@ def test_that_a_policy_diverged_is_told(cartpole, tmp_path, monkeypatch):
     weights = load_file(tmp_path / "policy.safetensors")
     (name,) = (name for name in weights if name.endswith("comm_out"))
     save_file(weights | {name: 100 * weights[name]}, tmp_path / "policy.safetensors")
-    monkeypatch.setattr("rims_rl.export.export.TOLERANCE", -1)  # nothing is good enough
+    monkeypatch.setattr("rims_rl.exporting.export.TOLERANCE", -1)  # nothing is good enough
     with pytest.raises(UserError, match=r"\(its memory grew to \d+e\+\d+: it diverged in training\): '.*' differs by"):
-        export(tmp_path, "safetensors", check_steps=40)
+        export_run(tmp_path, "safetensors", check_steps=40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
 def test_trained_agents_are_exported(algo, tmp_path):
     """Their weights are larger than random ones, and with them rounding errors."""
-    run = train(Arguments(env="CartPole-v1", algo=algo), None, ["n_timesteps=6000"], tmp_path)
-    export(run, "onnx")
+    run = train_run(Arguments(env="CartPole-v1", algo=algo), ["n_timesteps=6000"], tmp_path)
+    export_run(run, "onnx")
 
 
 def test_the_model_card_is_what_the_hub_expects(cartpole):
@@ -282,14 +289,14 @@ def test_the_score_of_an_earlier_policy_is_not_told(cartpole, tmp_path):
         (tmp_path / name).write_bytes((cartpole / name).read_bytes())
     evaluation = json.loads((tmp_path / "evaluation.json").read_text())
     (tmp_path / "evaluation.json").write_text(json.dumps({**evaluation, "steps": 32}))
-    _, about = load_policy(export(tmp_path, "safetensors", card=True, check_steps=4))
+    _, about = load_policy(export_run(tmp_path, "safetensors", card=True, check_steps=4))
     assert about["score"] is None and "Not evaluated" in (tmp_path / "README.md").read_text()
 
 
 def test_somebody_elses_readme_is_not_overwritten(cartpole, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(UserError, match=r"README.md is not a model card of rims-rl"):
-        export(cartpole, "safetensors", tmp_path / "x.safetensors", card=True)
+        export_run(cartpole, "safetensors", out=tmp_path / "x.safetensors", card=True)
     assert (tmp_path / "README.md").read_text() == "mine" and not (tmp_path / "x.safetensors").exists()
 
 
@@ -302,5 +309,5 @@ def test_somebody_elses_readme_is_not_overwritten(cartpole, tmp_path):
     ],
 )
 def test_mistakes_are_one_sentence(arguments, words, cartpole):
-    with pytest.raises(UserError, match=words):
-        export(cartpole, check_steps=2, **arguments)
+    with user_error(words):
+        export(ExportOptions(run=cartpole, check_steps=2, **arguments))

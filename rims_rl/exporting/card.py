@@ -17,7 +17,7 @@ def check_card(folder: Path) -> None:
     """The hub wants the name README.md: a UserError if somebody else's is there."""
     card = folder / "README.md"
     if card.exists() and LIBRARY not in card.read_text():
-        raise UserError(f"{card} is not a model card of rims-rl and would be lost; choose another folder with --out")
+        raise UserError(f"{card} is not a model card of rims-rl and would be lost; choose another folder with `out`")
 
 
 def write_card(file: Path, about: dict[str, Any]) -> Path:
@@ -84,7 +84,7 @@ def _page(file: Path, about: dict[str, Any]) -> str:
         page += f"```sh\nrims-rl evaluate {file.name}\n```\n\nWeights and JSON: loading the file runs no code.\n"
     else:
         page += (
-            "```python\nfrom rims_rl.export.export import load_compiled\n\n"
+            "```python\nfrom rims_rl.exporting.export import load_compiled\n\n"
             f'step = load_compiled("{file.name}", trust=True)  # native code: only from people you trust\n```\n'
         )
     versions = ", ".join(f"{name} {about[name]}" for name in ("rims_rl", "commit", "torch", "numpy") if about[name])

@@ -1,0 +1,62 @@
+"""What evaluations are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from rims_rl.common.options import CORES, Count, Options, Seed
+from rims_rl.envs.names import OPTIONS
+
+
+class PlayOptions(Options):
+    """What all evaluations have."""
+
+    episodes: Count = 100
+    deterministic: bool | None = None  # most likely or sampled actions; None: sampled on Atari and MiniGrid only
+    seed: Seed = 0
+    n_envs: Count = 8  # side by side
+    threads: Count = CORES
+    out: Path | None = None  # JSON file to write; None: in the run
+    trust: bool = False  # load files that can run code
+    progress: bool = False  # show a bar
+
+
+class EvaluateOptions(PlayOptions):
+    """One policy, in the environment it was trained on, which the five options from ``backend`` on change.
+
+    ``run`` is the folder of a run, its folder ``best``, or a ``.safetensors`` file; with ``random`` it is the name of
+    an environment, in which actions are drawn at random. The RIMs ``drop`` are taken out, ``force`` are always active.
+    """
+
+    run: Path
+    random: bool = False
+    drop: tuple[int, ...] = ()
+    force: tuple[int, ...] = ()
+    backend: str | None = None
+    game_mode: int | None = None
+    difficulty: int | None = None
+    observation: str | None = None
+    distractors: str | None = None
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """What :func:`rims_rl.envs.names.resolve` takes beside the name."""
+        return {option: getattr(self, option) for option in OPTIONS}
+
+
+class VariantsOptions(PlayOptions):
+    """Policies in ``variants`` of their environment; ``["all"]`` is all of them."""
+
+    runs: list[Path]
+    variants: list[str]
+
+
+class ReportOptions(Options):
+    """What came out of ``run``, beside ``baselines``: files that evaluations wrote, such as that of random actions."""
+
+    run: Path
+    baselines: list[Path] = Field(default_factory=list)
+    out: Path | None = None  # JSON file to write, with a picture beside it; None: in the run

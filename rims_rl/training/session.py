@@ -1,0 +1,158 @@
+"""One run in this process: what is trained, what is called meanwhile, and what it leaves in its folder."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.utils import get_system_info
+from stable_baselines3.common.vec_env import VecEnv
+
+from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.callbacks.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar
+from rims_rl.agents.callbacks.tensorboard import TensorBoardFile
+from rims_rl.agents.saved.checkpoints import capture, restore, start_games_again, write_checkpoint
+from rims_rl.agents.saved.normalization import statistics_to_json
+from rims_rl.agents.saved.policy_files import save_policy
+from rims_rl.common.errors import UserError
+from rims_rl.common.files import replacing, write_json
+from rims_rl.config.training_config import TrainConfig
+from rims_rl.envs.names import Resolved
+from rims_rl.runs.folder import Arguments, read_result, write_settings
+from rims_rl.runs.provenance import provenance
+from rims_rl.training.rl_zoo3_folder import write_rl_zoo3_folder
+
+LOG_INTERVALS = {"ppo": 1, "a2c": 100}  # in rollouts, as in Stable-Baselines3
+
+
+class Session:
+    """A run in this process, from its beginning or from the ``state`` of a checkpoint."""
+
+    def __init__(
+        self,
+        run: Path,
+        arguments: Arguments,
+        settings: TrainConfig,
+        env: Resolved,
+        model: RecurrentPPO,
+        evaluation_envs: VecEnv,
+        state: dict[str, Any] | None,
+    ) -> None:
+        self.run, self.arguments, self.settings, self.model, self.state = run, arguments, settings, model, state
+        self.env = env
+        self.begun = time.time() - (state["seconds"] if state else 0)
+        self.command = shlex.join([*(Path(program).name for program in sys.argv[:1]), *sys.argv[1:]])
+        self.resumed_from = [*read_result(run).get("resumed_from", []), state["num_timesteps"]] if state else []
+        self.policy_kwargs = settings.policy_arguments()
+        self.evaluation = Evaluation(
+            evaluation_envs,
+            arguments.eval_freq,
+            arguments.eval_episodes,
+            self.env.deterministic,
+            arguments.seed,
+            run,
+            self.policy_kwargs,
+            self.about,
+        )
+        self.checkpoints = Checkpoints(
+            self.save,
+            arguments.checkpoint_freq,
+            arguments.seed,
+            arguments.exact_resume,
+            state["num_timesteps"] if state else None,
+        )
+        self.kept = KeptPolicies(arguments.keep_policies_every, run / "policies", self.policy_kwargs, self.about)
+        self.logging = Logging(LOG_INTERVALS[arguments.algo])
+
+    def learn(self, progress: bool) -> None:
+        """From where the run stands to its end."""
+        run, state, model = self.run, self.state, self.model
+        if state:
+            self.restore(state)
+        write_settings(run, self.env.name, self.arguments, self.settings.model_dump())
+        with (run / "command.txt").open("a") as file:
+            file.write(self.command + "\n")
+        self.write_result(finished=False)
+        hyperparameters = {
+            "env": self.env.name,
+            "algo": self.arguments.algo,
+            "seed": self.arguments.seed,
+            **self.settings.model_dump(),
+        }
+        monitor_size, tensorboard_size = (state["monitor_size"], state["tensorboard_size"]) if state else (0, 0)
+        with (
+            closing(TensorBoardFile(run / "tensorboard", tensorboard_size, hyperparameters)) as self.board,
+            closing(Monitoring(run / "0.monitor.csv", monitor_size, self.env.id, self.begun)) as self.monitoring,
+            closing(ProgressBar(self.settings.n_timesteps, progress)) as bar,
+        ):
+            model.logger.output_formats.append(self.board)
+            model.learn(
+                self.settings.n_timesteps - model.num_timesteps,
+                CallbackList([bar, self.monitoring, self.evaluation, self.logging, self.kept, self.checkpoints]),
+                log_interval=None,  # it would count from the beginning of this process; `logging` does not
+                reset_num_timesteps=state is None,
+            )
+        _save_pickles(run, self.env.name, model)
+        write_rl_zoo3_folder(run, self.env, model)
+        self.write_result(finished=True)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        try:
+            restore(self.model, state)
+            self.evaluation.resume(state["evaluations"])
+        except Exception as error:  # of what a checkpoint may hold instead of what it should, there is no end
+            raise UserError(
+                f"the checkpoint at {self.checkpoints.newest} steps of {self.run} does not fit its config.yml: "
+                f"{(str(error) or type(error).__name__).splitlines()[0]}"
+            ) from error
+        start_games_again(self.model, self.arguments.seed)
+
+    def save(self) -> None:
+        """A checkpoint, and the policy for those who only want to play it."""
+        policy: Any = self.model.policy
+        state = capture(self.model) | {
+            "evaluations": self.evaluation.history,
+            "monitor_size": self.monitoring.size,
+            "tensorboard_size": self.board.size,
+            "seconds": time.time() - self.begun,
+        }
+        save_policy(policy, self.run, self.policy_kwargs, **self.about())
+        write_checkpoint(self.run / "checkpoints", state)
+
+    def about(self) -> dict[str, Any]:
+        """What goes with the weights; statistics of observations change as training goes on."""
+        normalise = self.model.get_vec_normalize_env()
+        return {
+            "env": self.arguments.env,
+            "env_options": self.env.options,
+            "algo": self.arguments.algo,
+            "seed": self.arguments.seed,
+            "steps": self.model.num_timesteps,
+            "init_from": self.arguments.init_from and Path(self.arguments.init_from).name,
+            "carry": self.arguments.carry,
+            "columns": [Path(run).name for run in self.arguments.columns],
+            "normalisation": None if normalise is None else statistics_to_json(normalise),
+        }
+
+    def write_result(self, finished: bool) -> None:
+        """``run.json``."""
+        result = {"command": self.command, **self.about(), "finished": finished, "resumed_from": self.resumed_from}
+        system = get_system_info(print_info=False)[0]
+        write_json(self.run / "run.json", {**result, "system": system, **provenance(self.begun)})
+
+
+def _save_pickles(run: Path, name: str, model: RecurrentPPO) -> None:
+    """For Stable-Baselines3's own tools; our commands never read these."""
+    contents = io.BytesIO()  # torch's own writing to a full disk would not say what is wrong
+    model.save(contents)
+    with replacing(run / f"{name}.zip") as temporary:
+        temporary.write_bytes(contents.getbuffer())
+    if (normalise := model.get_vec_normalize_env()) is not None:
+        with replacing(run / "vecnormalize.pkl") as temporary:
+            normalise.save(str(temporary))
