@@ -11,7 +11,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, Jobs, JobThreads, RayAddress, run_options
-from rims_rl.cli.options import Algo, Settings
+from rims_rl.cli.options import RESULTS, Algo, Settings
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ app.add_typer(suite, name="suite")
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="Name of a suite of ours, or a .yml file.")]
 Results = Annotated[
     Path | None,
-    typer.Option(help="Folder of results. Default: docs/results/SUITE if there is docs/results, else results/SUITE."),
+    typer.Option(help=f"Folder of results. Default: {RESULTS}/SUITE."),
 ]
 SuiteLogs = Annotated[Path, typer.Option(help="Where the folders of runs are made, below suites/SUITE.")]
 
@@ -61,10 +61,9 @@ def _suite_run(
 ) -> None:
     """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
     from rims_rl.suites.plan import read_plan
-    from rims_rl.suites.results import results_folder
 
     plan = read_plan(suite)
-    folder, options = results_folder(plan, results), run_options(jobs, threads, engine, ray_address, gpus)
+    folder, options = results or RESULTS / plan.name, run_options(jobs, threads, engine, ray_address, gpus)
     estimate_here(plan, folder, options) if dry_run else run_here(plan, folder, logdir, options)
 
 
@@ -92,10 +91,9 @@ def _suite_status(suite: SuiteName, results: Results = None, logdir: SuiteLogs =
     """Say how far each job is."""
     from rims_rl.cli.job_display import print_status
     from rims_rl.suites.plan import read_plan
-    from rims_rl.suites.results import results_folder
 
     plan = read_plan(suite)
-    print_status(plan.experiment(results_folder(plan, results), logdir))
+    print_status(plan.experiment(results or RESULTS / plan.name, logdir))
 
 
 @suite.command("report")
@@ -108,10 +106,9 @@ def _suite_report(
 ) -> None:
     """Write the page of a suite from its results alone."""
     from rims_rl.suites.plan import read_plan
-    from rims_rl.suites.results import results_folder
 
     plan = read_plan(suite)
-    report_here(plan, results_folder(plan, results), out)
+    report_here(plan, results or RESULTS / plan.name, out)
 
 
 @app.command("transfer")
@@ -141,7 +138,7 @@ def _transfer(
 ) -> None:
     """Does what was learned elsewhere help? Train on sources, then on targets, and there also from scratch."""
     from rims_rl.cli.job_display import FAILED
-    from rims_rl.suites.results import read_results, results_folder
+    from rims_rl.suites.results import read_results
     from rims_rl.suites.transfer import TransferOptions, plan_transfer
 
     run = run_options(jobs, threads, engine, ray_address, gpus)
@@ -150,7 +147,7 @@ def _transfer(
         episodes, algo, settings or [], name,
     )  # fmt: skip
     plan = plan_transfer(options, logdir, write=not dry_run)
-    folder = results_folder(plan, results)
+    folder = results or RESULTS / plan.name
     if dry_run:
         return estimate_here(plan, folder, run)
     try:

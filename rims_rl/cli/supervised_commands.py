@@ -9,7 +9,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, RayAddress, run_options
-from rims_rl.cli.options import CORES, Settings
+from rims_rl.cli.options import CORES, RESULTS, Settings
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ def _supervised(
     ray_address: RayAddress = None,
     gpus: Gpus = 0.0,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of MNIST's files. Default: in your cache.")] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of results. Default: docs/results/supervised in a checkout, else results/supervised."
-        ),
-    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = RESULTS / "supervised",
     logdir: Annotated[Path, typer.Option(help="Where checkpoints and networks are kept.")] = Path("logs"),
     dry_run: DryRun = False,
     status: Annotated[bool, typer.Option("--status", help="Only say how far each training is.")] = False,
@@ -54,8 +49,6 @@ def _supervised(
         return _print_tasks()
     if task is None:
         raise UserError("which task is missing: give one, such as copying; --list shows them")
-    published = Path("docs/results")
-    results = results or (published if published.is_dir() else Path("results")) / "supervised"
     if page:
         return _write_page(task, results)
     from rims_rl.cli.job_display import print_estimate, print_status, show_measuring

@@ -15,12 +15,6 @@ from rims_rl.suites.plan import Plan
 Results = Sequence[tuple[AgentJob, dict[str, Any]]]  # jobs, and what is in their files
 
 
-def results_folder(plan: Plan, given: Path | None) -> Path:
-    """In a checkout of rims-rl, among its published results."""
-    published = Path("docs/results")
-    return given or (published if published.is_dir() else Path("results")) / plan.name
-
-
 def read_results(plan: Plan, results: Path) -> list[tuple[AgentJob, dict[str, Any]]]:
     """The jobs that are finished, in the order of the plan, and what came out."""
     paths = finished(results)
