@@ -55,6 +55,8 @@ def _supervised(
     from rims_rl.jobs.estimate import estimate
     from rims_rl.supervised.experiment import SupervisedOptions, plan_experiment
 
+    if ablations and core:
+        raise UserError(f"--ablations are of RIMs, got --core {core[0]} too; leave out one of them")
     here = jobs is None and engine == "local"
     options = run_options(jobs, 1 if here else threads or 1, engine, ray_address, gpus)
     if here:

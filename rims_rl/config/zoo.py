@@ -132,7 +132,7 @@ def _validated(model: type[TrainConfig], layers: Iterable[Layer]) -> Loaded:
     config, sources = validate(model, layers, _algorithms_with)
     _check_policy_kwargs(config, sources)
     _check_sizes(config, sources)
-    return Loaded(config, {key: sources[key] for key in flatten(config.model_dump())})
+    return Loaded(config, {key: sources.get(key, "its default") for key in flatten(config.model_dump())})
 
 
 def _algorithms_with(key: str) -> str | None:

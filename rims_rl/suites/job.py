@@ -130,22 +130,22 @@ def _train(job: AgentJob, folder: Path, threads: int) -> Path:
 
 def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, Any]:
     """What is worth keeping of a finished run, without paths of this machine."""
-    about, started = read_result(run), time.time()
+    trained, started = read_result(run), time.time()
     played, on_the_way = _play(run, job.definition["evaluation"], threads), _play_kept(run, job.definition, threads)
     return {
         "hash": job.hash,
         "job": {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed, "source": job.source},
         "definition": job.definition,
-        "steps": about["steps"],
-        "resumed_from": about["resumed_from"],
+        "steps": trained["steps"],
+        "resumed_from": trained["resumed_from"],
         "parameters": load_policy(run)[0].parameter_counts(),
         "curve": learning_curve(run),
         "on_the_way": on_the_way,
         "evaluation": played,
         "random": _play_at_random(job, folder, threads),
-        "trained_with": {key: about[key] for key in ("date", "rims_rl", "commit", "torch", "numpy", "machine")},
+        "trained_with": {key: trained[key] for key in ("date", "rims_rl", "commit", "torch", "numpy", "machine")},
         **provenance(),
-        "seconds": {"training": about["seconds"], "evaluation": round(time.time() - started, 1)},
+        "seconds": {"training": trained["seconds"], "evaluation": round(time.time() - started, 1)},
     }
 
 

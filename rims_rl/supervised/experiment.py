@@ -36,7 +36,7 @@ def plan_experiment(options: SupervisedOptions, results: Path, logdir: Path) -> 
     task = find_task(options.task)
     if options.ablations:
         if options.cores:
-            raise UserError(f"--ablations are of RIMs, got --core {options.cores[0]} too; leave out one of them")
+            raise UserError(f"ablations are of RIMs, got the core {options.cores[0]} too; leave out one of them")
         configs = load_ablations(task, options.overrides)
     else:
         cores = [[f"core={core}"] for core in options.cores] or [[]]

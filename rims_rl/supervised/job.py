@@ -32,7 +32,7 @@ class SupervisedJob(Job):
     seed: int
     workers: int | None = None  # processes that make data; None: as many as the task says
     data_dir: Path | None = None  # of files that the task downloads; None: in the user's cache
-    watcher: Watcher = field(default_factory=Watcher, compare=False)  # is told how training goes, in this process
+    watcher: Watcher = field(default_factory=Watcher, compare=False)  # follows the training, in this process
     definition: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -166,19 +166,19 @@ def _tables(task: type[Task], groups: dict[str, Group]) -> list[str]:
     parts = []
     for measure in _measures(groups):
         paper = _paper_rows(task, measure, tests)
-        told = set(paper[0].tests) if paper else set()
+        in_paper = set(paper[0].tests) if paper else set()
         rows = []
         for label, group in groups.items():
             theirs = [row for row in paper if row.is_of(group[0]["definition"]["config"])]
             cells: list[object] = [label]
             for test in tests:
                 cells.append(_cell(task, group, test, measure, top))
-                if test in told:
+                if test in in_paper:
                     cells.append(f"{theirs[0].tests[test]:g}" if theirs else "–")
             rows.append(cells)
         head = ["setting"]
         for test in tests:
-            head += [test, "paper"] if test in told else [test]
+            head += [test, "paper"] if test in in_paper else [test]
         how = "Median over seeds, then every seed. Above ten times the first training loss, all are equally bad."
         if measure in task.bounded:
             how = "Mean over seeds with a 95 % bootstrap interval, then every seed."

@@ -29,7 +29,7 @@ DIVERGED = 10  # a point of the curve above so many times the first one ends tra
 
 
 class Watcher:
-    """Is told how a training goes. This one keeps quiet; the command line has one that prints."""
+    """Follows a training. This one keeps quiet; the command line has one that prints."""
 
     def on_begin(self, training: Training) -> None:
         """Before the first iteration, or the first one after a resume."""

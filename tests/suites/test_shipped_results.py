@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import create_model
 
 from rims_rl.config.training_config import ALGORITHMS
-from rims_rl.suites.plan import read_plan
+from rims_rl.config.zoo import load_saved
+from rims_rl.suites.job import settings_of
+from rims_rl.suites.plan import make_plan, read_plan
 from rims_rl.supervised.job import SupervisedJob
 from rims_rl.supervised.task import load, load_ablations
 from rims_rl.supervised.task_names import TASKS
@@ -75,11 +78,23 @@ def test_results_of_a_task_follow_from_the_zoo_and_what_was_given(task):
     assert there <= planned, "these would be trained again"
 
 
-def test_a_new_option_at_its_default_leaves_the_hash_alone_and_another_value_does_not():
+def test_a_new_option_of_a_task_at_its_default_leaves_the_hash_alone_and_another_value_does_not():
     path = OF_TASKS[0]
     definition = definition_of(path)
     more = create_model("More", __base__=TASKS[definition["task"]].config_class, new=(int, 3))
     assert supervised_job(definition, more).name == path.stem
     for given, same in ((3, True), (4, False)):
         config = definition["config"] | {"new": given}
-        assert (supervised_job(definition | {"config": config}, more).hash == path.stem.rpartition("_")[2]) is same
+        assert (supervised_job(definition | {"config": config}, more).name == path.stem) is same
+
+
+def test_a_new_hyperparameter_at_its_default_leaves_hashes_alone_and_old_runs_are_read(tmp_path, monkeypatch):
+    before = read_plan("atari_pilot").jobs[0]
+    saved = tmp_path / "config.yml"
+    saved.write_text(yaml.safe_dump(before.definition["config"]))
+    monkeypatch.setitem(ALGORITHMS, "ppo", create_model("More", __base__=ALGORITHMS["ppo"], new=(bool, False)))
+    assert read_plan("atari_pilot").jobs[0].name == before.name
+    assert settings_of(before).new is False and load_saved(saved, "ppo").new is False
+    for given, same in ((False, True), (True, False)):
+        suite = read_plan("atari_pilot").suite.model_dump() | {"overrides": {"new": given}}
+        assert (make_plan("atari_pilot", suite, "", "").jobs[0].name == before.name) is same

@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 class Listener:
-    """Is told what happens while jobs run. This one keeps quiet; the command line has one that prints."""
+    """Follows jobs while they run. This one keeps quiet; the command line has one that prints."""
 
     def __enter__(self) -> Listener:
         return self

@@ -46,7 +46,7 @@ def _part(plan: Plan, done: Results, algo: str, stem: Path) -> str:
     ]
     configs = {job.core: result["definition"]["config"] for job, result in done}
     sections = [f"## Scores, {algo}\n\n{_how(plan, done[0][0].steps)}\n\n{_score_table(scores, games)}"]
-    sections.append(f"## Human-normalised scores, {algo}\n\n{_normalised(scores, games)}")
+    sections.append(f"## Human-normalised scores, {algo}\n\n{_normalized(scores, games)}")
     for core, config in configs.items():
         if config["core"] == "rims" and (changes := _relative_improvements(scores, core)):
             in_paper = config["core_kwargs"].get("input_attention", True)
@@ -91,14 +91,14 @@ def _spread(values: list[float]) -> str:
     return f"{np.mean(values):,.1f} ({min(values):,.1f} to {max(values):,.1f})"
 
 
-def _normalised(scores: Scores, games: list[str]) -> str:
+def _normalized(scores: Scores, games: list[str]) -> str:
     human = human_scores()
     known = [game for game in games if game in human]
     if not known:
         return "There are no scores of a human tester for these games."
     normal = {
         core: {
-            game: {seed: _normalise(score, human[game]) for seed, score in of_core.get(game, {}).items()}
+            game: {seed: _normalize(score, human[game]) for seed, score in of_core.get(game, {}).items()}
             for game in known
         }
         for core, of_core in scores.items()
@@ -142,7 +142,7 @@ def _mean(seeds: dict[int, float]) -> float:
     return float(np.mean(list(seeds.values())))
 
 
-def _normalise(score: float, reference: dict[str, float]) -> float:
+def _normalize(score: float, reference: dict[str, float]) -> float:
     return (score - reference["random"]) / (reference["human"] - reference["random"])
 
 

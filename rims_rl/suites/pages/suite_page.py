@@ -21,7 +21,7 @@ PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_pa
 
 class Report(NamedTuple):
     path: Path
-    jobs: int  # that it is about
+    jobs: int  # that are finished, and so on the page
 
 
 def report_suite(plan: Plan, results: Path, out: Path | None = None) -> Report:

@@ -140,15 +140,15 @@ def correlation(a: Tensor, b: Tensor) -> float:
 
 def clips(kind: str, count: int, frames: int, random: np.random.Generator) -> Tensor:
     """Frames (frames, count, 64, 64) of 0 and 1."""
-    about = KINDS[kind]
-    which = random.integers(len(about.radii), size=(count, about.most))
-    there = np.arange(about.most) < random.integers(about.fewest, about.most + 1, size=(count, 1))
-    radius = np.array(about.radii)[which] * there
+    wanted = KINDS[kind]
+    which = random.integers(len(wanted.radii), size=(count, wanted.most))
+    there = np.arange(wanted.most) < random.integers(wanted.fewest, wanted.most + 1, size=(count, 1))
+    radius = np.array(wanted.radii)[which] * there
     balls = Balls(
         place(radius, random),
-        draw_velocities(radius, about.speed, random),
+        draw_velocities(radius, wanted.speed, random),
         radius,
-        np.array(about.inverse_masses)[which],
+        np.array(wanted.inverse_masses)[which],
     )
     pictures = draw(simulate(balls, frames)[0], radius, SIDE)
     if kind == "curtain":
