@@ -42,8 +42,8 @@ def newest(folder):
     return {job: max(steps) for job, steps in found.items() if steps}
 
 
-def wait_until(condition):
-    deadline = time.time() + 250
+def wait_until(condition, seconds=250):
+    deadline = time.time() + seconds
     while not condition():
         assert time.time() < deadline
         time.sleep(0.05)

@@ -18,7 +18,7 @@ class Cluster:
     """Processes of Ray, with a token that only they know."""
 
     def __init__(self, folder):
-        self.folder, self.nodes, self.suites = folder, [], []
+        self.folder, self.nodes, self.commands = folder, [], []
         (folder / "token").write_text("0123456789abcdef" * 4)
         self.env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
         with socket.socket() as free:
@@ -43,11 +43,11 @@ class Cluster:
         words += ["--engine", "ray", "--ray-address", self.address]
         command = [sys.executable, "-c", COMMAND, *map(str, words)]
         with (results / "suite.txt").open("w") as log:
-            self.suites.append(subprocess.Popen(command, stdout=log, stderr=log, env=self.env | env))
-        return self.suites[-1]
+            self.commands.append(subprocess.Popen(command, stdout=log, stderr=log, env=self.env | env))
+        return self.commands[-1]
 
     def close(self):
-        for process in [*self.suites, *reversed(self.nodes)]:
+        for process in [*self.commands, *reversed(self.nodes)]:
             process.terminate()
             process.wait()
 

@@ -125,10 +125,11 @@ def test_trainings_on_ray_come_to_the_same(tmp_path):
     (here := tmp_path / "here").mkdir()
     with ray_cluster() as cluster:
         cluster.start(f"--address={cluster.address}", "--num-cpus=2")
-        command = launch(on_ray, "--engine", "ray", "--ray-address", cluster.address, env=cluster.env)
-        wait_until(lambda: command.poll() is not None)
+        command = launch(on_ray, "--engine", "ray", "--ray-address", cluster.address, env=cluster.env, iterations=10)
+        cluster.commands.append(command)
+        wait_until(lambda: command.poll() is not None, seconds=600)  # Ray's workers are nice to all others
     assert command.returncode == 0, (on_ray / "command.txt").read_text()
-    invoke(here, "--threads", 1)
+    invoke(here, "--threads", 1, iterations=10)
     assert len(outcomes(on_ray)) == 2 and outcomes(on_ray) == outcomes(here)
 
 
