@@ -1,4 +1,4 @@
-"""Cores by name: what ``--core`` and ``policy_kwargs=dict(core=...)`` choose from.
+"""Cores by name: what ``core`` of a run and ``policy_kwargs=dict(core=...)`` choose from.
 
 A factory makes a :class:`rims_rl.core.Core`: ``factory(input_size, hidden_size, num_layers=1, **options)``, where
 ``hidden_size`` says how many units are wanted; a memory beside them makes the state wider. Most are the core's class
@@ -8,13 +8,13 @@ given those.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+from rims_rl.common.suggestions import did_you_mean
 from rims_rl.core.core import Core
 from rims_rl.core.memories.baselines import GRU, LSTM, Feedforward
 from rims_rl.core.memories.dnc import DNC
@@ -47,8 +47,7 @@ def core_factory(core: str) -> Factory:
         return _FACTORIES[core]
     module, _, attribute = core.rpartition(".") if isinstance(core, str) else ("", "", "")
     if not module:
-        close = difflib.get_close_matches(str(core), _FACTORIES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "or a dotted path to a factory"
+        hint = did_you_mean(repr(core), map(repr, _FACTORIES), "or a dotted path to a factory")
         raise ValueError(f"core must be one of {', '.join(map(repr, _FACTORIES))}, got {core!r}; {hint}")
     try:
         factory: Factory = getattr(import_module(module), attribute)

@@ -33,9 +33,9 @@ def plan_transfer(options: TransferOptions, logdir: Path, write: bool = True) ->
     """The plan of a suite. With ``write``, it is also in ``<logdir>/suites/<name>.yml``, for `rims-rl suite`."""
     name = options.name
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise UserError(f"--name must be letters, digits, dots, - and _, got {name!r}")
+        raise UserError(f"`name` must be letters, digits, dots, - and _, got {name!r}")
     if name in shipped():
-        raise UserError(f"--name {name} is a suite that comes with rims-rl; choose another name")
+        raise UserError(f"`name` {name} is a suite that comes with rims-rl; choose another name")
     data = {
         "title": f"Transfer from {', '.join(options.sources)} to {', '.join(options.targets)}",
         "envs": list(options.targets),
@@ -51,7 +51,7 @@ def plan_transfer(options: TransferOptions, logdir: Path, write: bool = True) ->
     file = logdir / "suites" / f"{name}.yml"
     plan = make_plan(name, data, "transfer", str(file))
     if file.exists() and read_mapping(file) != data:
-        raise UserError(f"{file} is another experiment; choose another --name than {name}, or remove that file")
+        raise UserError(f"{file} is another experiment; choose another `name` than {name}, or remove that file")
     if write:
         with replacing(file) as temporary:
             temporary.write_text(yaml.safe_dump(data, sort_keys=False))

@@ -129,10 +129,10 @@ TRAINING, TESTING = 0, 1  # first number of a generator: no test sequence is amo
 
 
 def load(task: type[Task], overrides: Sequence[str] = ()) -> TaskConfig:
-    """The settings of a task, with ``key=value`` as ``--set`` gives them."""
+    """The settings of a task, changed by ``key=value``."""
     layers: list[Layer] = [(f"{FILE}: {name}", shipped_sections(FILE)[name]) for name in ("default", task.name)]
     if overrides:
-        layers.append(("--set", parse_overrides(overrides, EXAMPLES)))
+        layers.append(("`settings`", parse_overrides(overrides, EXAMPLES)))
     return validate(task.config_class, layers)[0]
 
 

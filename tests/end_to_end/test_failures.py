@@ -19,7 +19,7 @@ from rims_rl.cli.app import with_flags
 from rims_rl.common.errors import EnvironmentFailed, UserError
 from rims_rl.runs.folder import Arguments
 from rims_rl.training.train import ResumeOptions, resume
-from tests.helpers.verbs import resume_run, train_run
+from tests.helpers.verbs import resume_run, train_run, user_error
 
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_envs=2", "n_steps=16", "batch_size=32", "n_epochs=1"]
 
@@ -211,7 +211,7 @@ def test_a_port_that_is_no_ray_is_one_sentence_soon(answer, monkeypatch, tmp_pat
 
         stay, thread = threading.Event(), threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(UserError, match=r"no Ray cluster answers at --ray-address 127\.0\.0\.1"):
+        with user_error(r"no Ray cluster answers at --ray-address 127\.0\.0\.1"):
             on_ray._connect(f"127.0.0.1:{server.getsockname()[1]}")
         stay.set()
         thread.join()

@@ -76,16 +76,16 @@ def test_mistakes_are_one_sentence_in_the_words_of_python(options, sentence):
 
 def test_no_message_of_the_library_names_a_flag():
     """Names of options are in backticks, and the command line makes flags of them."""
-    others = {"cli", "jobs", "suites", "supervised"}
     paths = [path for folder in ("agents", "envs", "rims_rl") for path in (ROOT / folder).rglob("*.py")]
     messages = [
         (path, text.value)
         for path in paths
-        if not others & set(path.relative_to(ROOT).parts)
+        if "cli" not in path.relative_to(ROOT).parts
         for raised in ast.walk(ast.parse(path.read_text()))
         if isinstance(raised, ast.Raise)
         for text in ast.walk(raised)
         if isinstance(text, ast.Constant) and isinstance(text.value, str)
     ]
     assert len(messages) > 200
-    assert not [message for message in messages if re.search(r"(?<!\S)--[a-z]", message[1])]
+    flagged = [message for message in messages if re.search(r"(?<!\S)--[a-z]", message[1])]
+    assert not [message for message in flagged if "ray start" not in message[1]]  # a command of Ray, to be typed

@@ -387,7 +387,9 @@ def test_the_command_writes_a_suite_that_other_commands_read_and_a_page_also_whe
     assert plan.jobs[0].definition["config"]["rim_size"] == 4
     done = invoke("--core lstm")
     assert isinstance(done.exception, UserError)
-    assert str(done.exception).startswith("logs/suites/transfer.yml is another experiment; choose another --name")
+    assert with_flags(str(done.exception)).startswith(
+        "logs/suites/transfer.yml is another experiment; choose another --name"
+    )
 
 
 def test_a_dry_run_of_the_command_checks_first_and_leaves_nothing(tmp_path):
@@ -418,5 +420,5 @@ def test_a_mistake_in_the_command_is_one_sentence_and_leaves_nothing(tmp_path):
         ("--sources Pong --targets Boxing --gpus 1", "--ray-address and --gpus are for --engine ray"),
     ):
         done = CliRunner().invoke(app, ["transfer", *flags.split(), "--logdir", str(tmp_path / "none")])
-        assert isinstance(done.exception, UserError) and sentence in str(done.exception)
+        assert isinstance(done.exception, UserError) and sentence in with_flags(str(done.exception))
     assert not (tmp_path / "none").exists()

@@ -71,7 +71,7 @@ def _knock(address: str) -> None:
     sides begin with their settings."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--ray-address must be the host and port of a head, such as 10.0.0.1:6379, got {address!r}")
+        raise UserError(f"`ray_address` must be the host and port of a head, such as 10.0.0.1:6379, got {address!r}")
     try:
         with socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER) as connection:
             connection.sendall(HTTP2_BEGINNING)
@@ -80,7 +80,7 @@ def _knock(address: str) -> None:
             raise OSError("what answers is not Ray")
     except (OSError, ValueError) as error:  # ValueError: what cannot be the name of a host
         raise UserError(
-            f"no Ray cluster answers at --ray-address {address} ({error}); start one there with: RAY_AUTH_MODE=token "
+            f"no Ray cluster answers at `ray_address` {address} ({error}); start one there with: RAY_AUTH_MODE=token "
             f"ray start --head --port {port}"
         ) from error
 

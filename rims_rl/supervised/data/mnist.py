@@ -39,14 +39,14 @@ def _read(name: str, folder: Path | None) -> bytes:
         if path.exists():
             return _checked(path.read_bytes(), name, str(path))
     if folder is not None:
-        raise UserError(f"{folder} has no {name}.gz, one of MNIST's four files; put it there, or leave out --data-dir")
+        raise UserError(f"{folder} has no {name}.gz, one of MNIST's four files; put it there, or leave out `data_dir`")
     try:
         with urllib.request.urlopen(f"{URL}{name}.gz", timeout=30) as answer:
             data: bytes = answer.read()
     except OSError as error:
         raise UserError(
             f"MNIST is not in {place} and cannot be downloaded ({getattr(error, 'reason', error)}); put "
-            f"{', '.join(f'{each}.gz' for each in FILES)} there, or name their folder with --data-dir"
+            f"{', '.join(f'{each}.gz' for each in FILES)} there, or name their folder with `data_dir`"
         ) from error
     contents = _checked(data, name, f"{URL}{name}.gz")
     with replacing(place / f"{name}.gz") as temporary:

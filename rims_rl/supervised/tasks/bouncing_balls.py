@@ -61,7 +61,7 @@ class BouncingBalls(Task):
             return VideoNetwork(self.core(FEATURES))
         if self.config.core != "rims" or not self.config.core_kwargs.get("own_elements"):
             raise UserError(
-                "strips=true needs RIMs that see their own only: --core rims --set core_kwargs.own_elements=true"
+                "strips=true needs RIMs that see their own only: `core` rims, `settings` core_kwargs.own_elements=true"
             )
         return VideoNetwork(self.core(FEATURES), StripEncoder(self.config.num_rims))
 

@@ -38,7 +38,7 @@ class Crops(Task):
     """F1 and balanced accuracy of the pixels that are asked for, one frame ahead.
 
     The paper names neither the size nor the number of windows, nor that of the balls: these are ours. Its upper bound,
-    the time-travelling oracle, need not know how balls move: here it is ``--core none --set oracle=true``, which sees
+    the time-travelling oracle, need not know how balls move: here it is ``core=none`` and ``oracle=true``, which sees
     windows of the very frame that it is asked about.
     """
 

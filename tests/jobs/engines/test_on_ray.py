@@ -7,13 +7,13 @@ import signal
 import pytest
 from ray.exceptions import NodeDiedError, RayTaskError, TaskCancelledError, WorkerCrashedError
 
-from rims_rl.common.errors import UserError
 from rims_rl.jobs.engines.on_ray import _outcome
 from rims_rl.jobs.options import RunOptions
 from rims_rl.jobs.run import run_jobs
 from rims_rl.suites.plan import read_plan
 from tests.helpers.jobs import children_of, outcomes, run_suite, wait_for_progress, wait_until, write
 from tests.helpers.ray_cluster import ray_cluster
+from tests.helpers.verbs import user_error
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_ctrl_c_lets_jobs_save_and_a_cluster_without_room_or_with_another_token_
     ],
 )
 def test_an_address_that_does_not_answer_is_one_sentence(address, words, tmp_path):
-    with pytest.raises(UserError, match=words):
+    with user_error(words):
         run_jobs(
             read_plan(str(write(tmp_path))).experiment(tmp_path, tmp_path),
             RunOptions(engine="ray", ray_address=address),

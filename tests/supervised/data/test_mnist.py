@@ -14,6 +14,7 @@ from rims_rl.supervised.data.mnist import FILES, mnist
 from rims_rl.supervised.task import load
 from rims_rl.supervised.tasks.moving_mnist import ROOM, MovingMnist, clips, paths
 from rims_rl.supervised.tasks.sequential_mnist import SequentialMnist, measures, pixels
+from tests.helpers.verbs import user_error
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_damaged_file_is_named(folder):
 def test_a_missing_file_is_named(folder, task, name):
     for path in folder.glob(f"{name}*"):
         path.unlink()
-    with pytest.raises(UserError, match=rf"has no {name}.gz, .*; put it there, or leave out --data-dir"):
+    with user_error(rf"has no {name}.gz, .*; put it there, or leave out --data-dir"):
         task(load(task), folder).network()
 
 

@@ -12,6 +12,7 @@ from rims_rl.supervised.task import load
 from rims_rl.supervised.task_figures import figures
 from rims_rl.supervised.task_page import read_groups
 from rims_rl.supervised.tasks.bouncing_balls import KINDS, BouncingBalls, clips, correlation
+from tests.helpers.verbs import user_error
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +79,7 @@ def test_each_rim_sees_its_own_strip():
         record = task.record(network)
     assert elements.shape == (2, 6, 512) and (differ == torch.tensor([False, True, False, False, False, False])).all()
     assert len(record["active"]) == len(record["correlation"]) == 6 and len(record["active"][0]) == 7
-    with pytest.raises(UserError, match=r"strips=true needs RIMs .* --set core_kwargs.own_elements=true"):
+    with user_error(r"strips=true needs RIMs .* --set core_kwargs.own_elements=true"):
         BouncingBalls(load(BouncingBalls, [*TINY, "strips=true"])).network()
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import generator, load
 from rims_rl.supervised.tasks.copying import Copying, measures, sequences
+from tests.helpers.verbs import user_error
 
 TINY = ["digits=2", "span=3", "test_spans=[3,6]", "hidden_size=12", "embedding_size=4", "batch_size=8"]
 
@@ -75,5 +75,5 @@ def test_record_says_who_was_active():
     ],
 )
 def test_mistakes_get_one_sentence(overrides, words):
-    with pytest.raises(UserError, match=words):
+    with user_error(words):
         Copying(load(Copying, overrides)).network()
