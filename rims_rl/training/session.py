@@ -15,7 +15,11 @@ from stable_baselines3.common.utils import get_system_info
 from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.callbacks.callbacks import Checkpoints, Evaluation, KeptPolicies, Logging, Monitoring, ProgressBar
+from rims_rl.agents.callbacks.evaluation import Evaluation
+from rims_rl.agents.callbacks.log_writing import Logging
+from rims_rl.agents.callbacks.monitoring import Monitoring
+from rims_rl.agents.callbacks.progress_bar import ProgressBar
+from rims_rl.agents.callbacks.saving import Checkpoints, KeptPolicies
 from rims_rl.agents.callbacks.tensorboard import TensorBoardFile
 from rims_rl.agents.saved.checkpoints import capture, restore, start_games_again, write_checkpoint
 from rims_rl.agents.saved.normalization import statistics_to_json

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.algorithms.ppo import describe_parameters
-from rims_rl.agents.callbacks.callbacks import Stopped
+from rims_rl.agents.callbacks.saving import Stopped
 from rims_rl.agents.policies.progressive import check_column, load_columns
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
 from rims_rl.agents.saved.checkpoints import other_engine, read_checkpoint
