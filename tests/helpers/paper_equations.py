@@ -1,4 +1,5 @@
-"""The paper's equations, written out with loops over batch entries, RIMs, heads and elements. Slow, and easy to check.
+"""The paper's equations, and those of the cell's options, written out with loops over batch entries, RIMs, heads and
+elements. Slow, and easy to check.
 
 Only single numbers, vectors and matrices of one batch entry appear here; nothing is shared with the code under test but
 the names of its parameters.
@@ -17,28 +18,37 @@ def step(cell, elements, h, c, dropped=(), forced=()):
     K = cell.num_rims
     h, c = ([torch.zeros_like(v[k]) if k in dropped else v[k] for k in range(K)] for v in (h, c))
     X = torch.cat([elements, torch.zeros(1, elements.shape[1], dtype=elements.dtype)])  # equation 1, null last
-    reads, active = read_input(cell, X, h, dropped, forced)
-    told, c_next = [], []
+    reads, active, attention = read_input(cell, X, h, dropped, forced)
+    h_next, c_next, would_be = [], [], []
     for k in range(K):
-        if k in active:
-            h_k, c_k = (lstm if cell.cell == "lstm" else gru)(cell, k, reads[k], h[k], c[k])
-        else:
-            h_k, c_k = h[k], c[k]
-        told.append(h_k)
-        c_next.append(c_k)
+        h_k, c_k = (lstm if cell.cell == "lstm" else gru)(cell, k, reads[k], h[k], c[k])
+        h_k, c_k = (take_over(cell, attention[k], old, new) for old, new in ((h[k], h_k), (c[k], c_k)))
+        h_next.append(h_k if k in active else h[k])
+        c_next.append(c_k if k in active else c[k])
+        would_be.append(h_k if k in active else h_k.detach())
     if not cell.communication:
-        return told, c_next, active
-    return [told[k] + hear(cell, k, told, dropped) if k in active else told[k] for k in range(K)], c_next, active
+        return h_next, c_next, active
+    said = would_be if cell.hear == "updates" else h_next
+    return [h_next[k] + message(cell, k, said, dropped) if k in active else h_next[k] for k in range(K)], c_next, active
+
+
+def take_over(cell, attention, old, new):
+    """``attention`` to the input, all elements together."""
+    if cell.selection == "hard":
+        return new
+    if cell.selection == "soft":
+        return old + attention * (new - old)
+    return old + (1 + attention - attention.detach()) * (new - old)
 
 
 def read_input(cell, X, h, dropped, forced):
-    """Equations 2 and 3."""
+    """Equations 2 and 3: what each RIM reads, who is active, and how much each attends to the input."""
     K, N, heads = cell.num_rims, X.shape[0] - 1, cell.input_heads
     count = min(cell.num_active, K - len(dropped))
     out, sure = {k: math.inf for k in dropped}, {k: -math.inf for k in forced}
     values = X @ cell.input_value.T
     if not cell.input_attention:
-        return [values[:N].mean(0)] * K, set(range(K)) - set(dropped)
+        return [values[:N].mean(0)] * K, set(range(K)) - set(dropped), [None] * K
     keys, d, v = X @ cell.input_key.T, cell.input_key_size, cell.input_value_size // heads
     attention = []  # attention[k][head]: N + 1 numbers
     for k in range(K):
@@ -47,7 +57,9 @@ def read_input(cell, X, h, dropped, forced):
         for head in range(heads):
             part = slice(head * d, (head + 1) * d)
             logits = torch.stack([torch.dot(query[part], keys[j, part]) / math.sqrt(d) for j in range(N + 1)])
-            attention[k].append(torch.softmax(logits, 0))
+            attention[k].append(logits if cell.competition == "rims" else torch.softmax(logits, 0))
+    if cell.competition == "rims":
+        attention = among_rims(attention, N, heads, count, dropped)
     mean = [(sum(attention[k]) / heads).tolist() for k in range(K)]
     keeps = [[True] * (N + 1) for _ in range(K)]
     if cell.position_competition:
@@ -55,10 +67,15 @@ def read_input(cell, X, h, dropped, forced):
             winners = first([out.get(k, -mean[k][j]) for k in range(K)], count)
             for k in range(K):
                 keeps[k][j] = k in winners
+    if cell.position_competition or cell.competition == "rims":
         costs = [-sum(mean[k][j] for j in range(N) if keeps[k][j]) for k in range(K)]
     else:
         costs = [mean[k][N] for k in range(K)]
+    if cell.balance:
+        costs = [cost - cell.balance_bias[k].item() for k, cost in enumerate(costs)]
     active = first([(out | sure).get(k, cost) for k, cost in enumerate(costs)], count)
+    if cell.activation == "at_most":
+        active = {k for k in active if k in forced or mean[k][N] <= cell.null_bound}
     reads = []
     for k in range(K):
         parts = []
@@ -66,7 +83,27 @@ def read_input(cell, X, h, dropped, forced):
             part = slice(head * v, (head + 1) * v)
             parts.append(sum(attention[k][head][j] * values[j, part] for j in range(N + 1) if keeps[k][j]))
         reads.append(torch.cat(parts))
-    return reads, active
+    to_input = [
+        sum(attention[k][head][j] for head in range(heads) for j in range(N) if keeps[k][j]) / heads for k in range(K)
+    ]
+    return reads, active, to_input
+
+
+def among_rims(logits, N, heads, count, dropped):
+    """The released Atari code: at each element a softmax over RIMs, less the value of the best who stays out."""
+    K = len(logits)
+    here = [k for k in range(K) if k not in dropped]
+    attention = [[[torch.zeros((), dtype=torch.float64)] * (N + 1) for _ in range(heads)] for _ in range(K)]
+    for head in range(heads):
+        for j in range(N):
+            shares = torch.softmax(torch.stack([logits[k][head][j] for k in here]), 0)
+            if len(here) > count + 1:
+                best_out = shares[sorted(range(len(here)), key=lambda i: -shares[i].item())[count]]
+                shares = torch.stack([torch.clamp(share - best_out - 1e-7, min=0) for share in shares])
+                shares = shares / (sum(shares) + 1e-7)
+            for i, k in enumerate(here):
+                attention[k][head][j] = shares[i]
+    return [[torch.stack(row) for row in rows] for rows in attention]
 
 
 def first(costs, count):
@@ -90,22 +127,31 @@ def gru(cell, k, x, h, c):
     return (1 - z) * n + z * h, c
 
 
-def hear(cell, k, told, dropped):
+def message(cell, k, said, dropped):
     """What RIM k gets from communication."""
     K, e, v = cell.num_rims, cell.comm_key_size, cell.comm_value_size
     parts = []
     for head in range(cell.comm_heads):
         start = head * (2 * e + v)
         rows = slice(start, start + e), slice(start + e, start + 2 * e), slice(start + 2 * e, start + 2 * e + v)
-        query = cell.comm_qkv[k][rows[0]] @ told[k]
-        logits = [torch.dot(query, cell.comm_qkv[j][rows[1]] @ told[j]) / math.sqrt(e) for j in range(K)]
+        query = cell.comm_qkv[k][rows[0]] @ said[k]
+        logits = [torch.dot(query, cell.comm_qkv[j][rows[1]] @ said[j]) / math.sqrt(e) for j in range(K)]
         costs = [math.inf if j in dropped else -logit.item() for j, logit in enumerate(logits)]
         listened = first(costs, min(cell.comm_top_k or K, K - len(dropped)))
         largest = max(logits[j].item() for j in listened)  # taken off, since the gradient of e^400 / e^400 is no number
         shares = {j: torch.exp(logits[j] - largest) for j in listened}
         total = sum(shares.values())
-        parts.append(sum(shares[j] / total * (cell.comm_qkv[j][rows[2]] @ told[j]) for j in listened))
-    return cell.comm_out[k] @ torch.cat(parts)
+        parts.append(sum(shares[j] / total * (cell.comm_qkv[j][rows[2]] @ said[j]) for j in listened))
+    out = cell.comm_out[k] @ torch.cat(parts)
+    if cell.communication == "gated":
+        return torch.sigmoid(cell.comm_gate[k] @ torch.cat(parts)) * torch.tanh(out)
+    return out
+
+
+def start(cell, name, state):
+    """What each RIM begins with."""
+    learned = cell.start == "learned" and not (name == "start_c" and cell.cell == "gru")
+    return [getattr(cell, name)[k] if learned else torch.zeros_like(part) for k, part in enumerate(state)]
 
 
 def run(rim, x, state, episode_starts=None, dropped=(), forced=()):
@@ -121,8 +167,8 @@ def run(rim, x, state, episode_starts=None, dropped=(), forced=()):
             elements = x[t, b]
             for layer, cell in enumerate(rim.layers):
                 if episode_starts is not None and episode_starts[t, b]:
-                    h[layer] = [torch.zeros_like(v) for v in h[layer]]
-                    c[layer] = [torch.zeros_like(v) for v in c[layer]]
+                    h[layer] = start(cell, "start_h", h[layer])
+                    c[layer] = start(cell, "start_c", c[layer])
                 h[layer], c[layer], active = step(cell, elements, h[layer], c[layer], dropped, forced)
                 elements = torch.cat(h[layer]).unsqueeze(0)
             outputs[b].append(torch.cat(h[-1]))

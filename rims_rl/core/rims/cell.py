@@ -18,6 +18,16 @@ from rims_rl.core.core import State
 from rims_rl.core.rims.at_rest import AtRest
 
 GATES = {"lstm": 4, "gru": 3}
+EPSILON = 1e-7  # of the released code
+CHOICES: dict[str, tuple[Any, ...]] = {  # of options; the paper's first
+    "communication": (True, "gated", False),
+    "start": ("zero", "learned"),
+    "initialization": ("paper", "released"),
+    "hear": ("states", "updates"),
+    "activation": ("exactly", "at_most"),
+    "selection": ("hard", "straight-through", "soft"),
+    "competition": ("null", "rims"),
+}
 
 
 class RIMStep(NamedTuple):
@@ -74,11 +84,32 @@ class RIMCell(nn.Module):
         input_dropout: dropout on the vector that a RIM reads.
         comm_dropout: dropout on the vector that communication adds.
         input_attention: ``False``: every RIM reads the mean of the elements' values, and all are active.
-        communication: ``False``: RIMs never hear of each other.
+        communication: ``True``: a message is added to the state, as in the paper. ``"gated"``: it is bounded and gated
+            first, :math:`h'_k = \tilde h_k + \sigma(r_k W^g_k) \tanh(r_k \tilde W^o_k)` with what is received,
+            :math:`r_k = \sum_j p_{kj} \tilde h_j \tilde W^v_j`, as in the authors' released code. ``False``: RIMs never
+            hear of each other.
         position_competition: at each element only the ``num_active`` RIMs with the highest attention to it keep that
             attention (no renormalising); then the ``num_active`` RIMs with the most attention left are active.
         own_elements: RIM k reads element k (or null) and no other, so there must be ``num_rims`` elements: the paper's
             view with one encoder for each RIM.
+        start: ``"zero"``, or ``"learned"``: each RIM learns the state in which it begins an episode, so that RIMs
+            differ from the first step on.
+        initialization: how weights begin: ``"paper"``, see below, or ``"released"``, as in the authors' released code:
+            attention 0.01 * normal, dynamics uniform within :math:`\pm 1/\sqrt{\text{hidden\_size}}`.
+        hear: what active RIMs hear of the others: their ``"states"``, or their ``"updates"``, what they would have
+            become, with the gradient blocked, as in the released code. All RIMs are then computed, active or not.
+        activation: ``"exactly"`` num_active RIMs are updated, or ``"at_most"``: of these only such as have no more than
+            ``null_bound`` of their attention on null (the open question of the paper's appendix C.1).
+        null_bound: see ``activation``.
+        balance: if above 0, a bias of each RIM, which counts only in the choice of who is active, goes up or down by so
+            much after each sequence in training, for those who were active less or more often than the others (Wang et
+            al., "Auxiliary-loss-free load balancing", 2024, arXiv:2408.15664). Saved with the weights.
+        selection: ``"hard"``: no gradient reaches the choice of who is active. ``"straight-through"``: the update of an
+            active RIM is scaled by :math:`1 + p - \mathrm{stop\_gradient}(p)`, where p is its attention to the input:
+            the same numbers, and the competition learns from what it did. ``"soft"``: it is scaled by p.
+        competition: RIMs compete by their attention to ``"null"``, or among ``"rims"``, as in the authors' released
+            Atari code: softmax over RIMs for each element, less the largest value of those who stay out, and what is
+            left is normalized.
 
     Inputs: x, (h_0, c_0)
         - **x** of shape `(B, input_size)`, or `(B, N, input_size)` for a set of N elements.
@@ -96,6 +127,9 @@ class RIMCell(nn.Module):
         comm_qkv: `(num_rims, comm_heads * (2 * comm_key_size + comm_value_size), rim_size)`; for each head its
             query, key and value rows. Absent without communication.
         comm_out: `(num_rims, rim_size, comm_heads * comm_value_size)`. Absent without communication.
+        comm_gate: as comm_out. Only with gated communication.
+        start_h, start_c: `(num_rims, rim_size)`. Only with a learned start; a GRU has no start_c.
+        balance_bias: `(num_rims,)`, a buffer. Only with balance.
 
     Weights start uniform within :math:`\pm 1/\sqrt{\text{fan in}}`, as in nn.Linear; those of the dynamics within
     :math:`\pm 1/\sqrt{\text{rim\_size}}`, as in nn.LSTM. No attention projection has a bias.
@@ -127,6 +161,10 @@ class RIMCell(nn.Module):
     bias_hh: nn.Parameter
     comm_qkv: nn.Parameter
     comm_out: nn.Parameter
+    comm_gate: nn.Parameter
+    start_h: nn.Parameter
+    start_c: nn.Parameter
+    balance_bias: Tensor
 
     engines: ClassVar[tuple[str, ...]] = ("c", "torch", "readable")  # that compute what the methods below say
     shared_weights: ClassVar[tuple[str, ...]] = ("input_key", "input_value")  # the others have a slice for each RIM
@@ -154,9 +192,17 @@ class RIMCell(nn.Module):
         input_dropout: float = 0.0,
         comm_dropout: float = 0.0,
         input_attention: bool = True,
-        communication: bool = True,
+        communication: bool | str = True,
         position_competition: bool = False,
         own_elements: bool = False,
+        start: str = "zero",
+        initialization: str = "paper",
+        hear: str = "states",
+        activation: str = "exactly",
+        null_bound: float = 0.5,
+        balance: float = 0.0,
+        selection: str = "hard",
+        competition: str = "null",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -190,13 +236,38 @@ class RIMCell(nn.Module):
         )
         for name, rate in (("input_dropout", input_dropout), ("comm_dropout", comm_dropout)):
             _require(0.0 <= rate < 1.0, f"{name} must be at least 0 and below 1, got {rate}")
-        _require(
-            input_attention or not position_competition,
-            "position_competition must be False without input_attention, got True: nobody competes",
-        )
+        given = {
+            "communication": communication, "start": start, "initialization": initialization, "hear": hear,
+            "activation": activation, "selection": selection, "competition": competition,
+        }  # fmt: skip
+        for name, choices in CHOICES.items():
+            known = " or ".join(map(repr, choices))
+            _require(given[name] in choices, f"{name} must be {known}, got {given[name]!r}")
+        _require(0.0 < null_bound <= 1.0, f"null_bound must be above 0 and at most 1, got {null_bound}")
+        _require(0.0 <= balance < 1.0, f"balance must be at least 0 and below 1, got {balance}")
         _require(
             input_attention or not own_elements,
             "own_elements must be False without input_attention, got True: all RIMs read the same",
+        )
+        for name, value, default in (
+            ("position_competition", position_competition, False), ("activation", activation, "exactly"),
+            ("balance", balance, 0.0), ("selection", selection, "hard"), ("competition", competition, "null"),
+        ):  # fmt: skip
+            _require(
+                input_attention or value == default,
+                f"{name} must be {default!r} without input_attention, got {value!r}: nobody competes",
+            )
+        for name, value, default in (
+            ("position_competition", position_competition, False), ("own_elements", own_elements, False),
+            ("activation", activation, "exactly"),
+        ):  # fmt: skip
+            _require(
+                competition == "null" or value == default,
+                f"{name} must be {default!r} with competition='rims', got {value!r}: nobody attends to null",
+            )
+        _require(
+            bool(communication) or hear == "states",
+            "hear='updates' needs communication, got communication=False: nobody hears anything",
         )
 
         self.input_size = input_size
@@ -218,12 +289,22 @@ class RIMCell(nn.Module):
         self.communication = communication
         self.position_competition = position_competition
         self.own_elements = own_elements
+        self.start = start
+        self.initialization = initialization
+        self.hear = hear
+        self.activation = activation
+        self.null_bound = null_bound
+        self.balance = balance
+        self.selection = selection
+        self.competition = competition
         self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
         self.at_rest = AtRest()
 
         for name, shape in self.weight_shapes().items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        if balance:
+            self.register_buffer("balance_bias", torch.zeros(num_rims, device=device, dtype=dtype))
         self.reset_parameters()
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -242,6 +323,10 @@ class RIMCell(nn.Module):
         shapes |= {"bias_ih": (K, gates), "bias_hh": (K, gates)}
         if self.communication:
             shapes |= {"comm_qkv": (K, m * (2 * e + v), H), "comm_out": (K, H, m * v)}
+        if self.communication == "gated":
+            shapes |= {"comm_gate": (K, H, m * v)}
+        if self.start == "learned":
+            shapes |= {"start_h": (K, H)} | ({"start_c": (K, H)} if self.cell == "lstm" else {})
         return shapes
 
     def has_hooks(self) -> bool:
@@ -251,9 +336,19 @@ class RIMCell(nn.Module):
     def reset_parameters(self) -> None:
         """Draw new weights (see the class docstring)."""
         dynamics = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        released = self.initialization == "released"
         for name, parameter in self.named_parameters(recurse=False):
-            fan_in = self.rim_size if name in dynamics else parameter.shape[-1]
-            nn.init.uniform_(parameter, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+            if name in ("start_h", "start_c"):
+                nn.init.normal_(parameter, std=0.3)
+            elif released and name in ("input_key", "input_value", "input_query", "comm_qkv"):
+                nn.init.normal_(parameter, std=0.01)
+            else:
+                fan_in = parameter.shape[-1]
+                if name in dynamics:
+                    fan_in = self.hidden_size if released else self.rim_size
+                nn.init.uniform_(parameter, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+        if self.balance:
+            nn.init.zeros_(self.balance_bias)
 
     def extra_repr(self) -> str:
         """Sizes, then the options that differ from their defaults."""
@@ -265,8 +360,11 @@ class RIMCell(nn.Module):
         return text
 
     def initial_state(self, batch: int) -> State:
-        """The state before a first step, each `(batch, hidden_size)`: zeros."""
+        """The state before a first step, each `(batch, hidden_size)`: zeros, or what each RIM has learned."""
         h, c = (self.input_value.new_zeros(batch, self.hidden_size) for _ in range(2))
+        if self.start == "learned":
+            h = h + self.start_h.flatten()
+            c = c + self.start_c.flatten() if self.cell == "lstm" else c
         return h, c
 
     def forward(
@@ -308,10 +406,12 @@ class RIMCell(nn.Module):
         active = self.choose_active(attention)
         read = F.dropout(self.read(x, weights), self.input_dropout, self.training)
         h_new, c_new = self.dynamics(read, h, c)
+        h_new, c_new = self.take_over(attention, h, h_new), self.take_over(attention, c, c_new)
         updated = active.unsqueeze(-1)
         h, c = torch.where(updated, h_new, h), torch.where(updated, c_new, c)
         if self.communication:
-            message, listening = self.communicate(h)
+            said = torch.where(updated, h, h_new.detach()) if self.hear == "updates" else h
+            message, listening = self.communicate(said)
             message = F.dropout(message, self.comm_dropout, self.training)
             h = torch.where(updated, self.add_message(h, message), h)
             listening = listening * updated
@@ -329,6 +429,8 @@ class RIMCell(nn.Module):
         logits = torch.einsum("bkhd,bnhd->bhkn", queries, keys) / math.sqrt(self.input_key_size)
         if self.own_elements:
             logits = logits.masked_fill(self.foreign(elements, logits.device), -math.inf)
+        if self.competition == "rims":
+            return F.pad(self._compete_among_rims(logits), (0, 1))
         # The null element is a row of zeros: its key and value are zero, so its logit is zero and it adds no value.
         weights = torch.softmax(F.pad(logits, (0, 1)), -1)
         if self.position_competition:
@@ -340,8 +442,36 @@ class RIMCell(nn.Module):
         """Who is updated, `(B, K)` bool, of the attention averaged over heads, `(B, K, N + 1)`."""
         if not self.input_attention:
             return torch.ones_like(attention[..., 0], dtype=torch.bool)
-        null = -attention[..., :-1].sum(-1) if self.position_competition else attention[..., -1]
-        return smallest(self.forced_first(null, dim=1), self.num_active, dim=1)
+        by_null = self.competition == "null" and not self.position_competition
+        null = attention[..., -1] if by_null else -attention[..., :-1].sum(-1)
+        if self.balance:
+            null = null - self.balance_bias
+        active = smallest(self.forced_first(null, dim=1), self.num_active, dim=1)
+        if self.activation == "at_most":
+            active = active & (self.forced_first(attention[..., -1], dim=1) <= self.null_bound)
+        return active
+
+    def _compete_among_rims(self, logits: Tensor) -> Tensor:
+        """Attention `(B, heads, K, N)` of those who win an element, which share it."""
+        weights = torch.softmax(logits, 2)
+        if self.num_active + 1 >= self.num_rims:  # as released: then nobody is left out here
+            return weights
+        left_out = weights.topk(self.num_active + 1, 2).values[:, :, -1:] + EPSILON
+        weights = (weights - left_out).clamp_min(0)
+        return weights / (weights.sum(2, keepdim=True) + EPSILON)
+
+    def take_over(self, attention: Tensor, old: Tensor, new: Tensor) -> Tensor:
+        """What an active RIM takes over of its new state, `(B, K, H)`: all of it, unless ``selection`` says no."""
+        if self.selection == "hard":
+            return new
+        p = attention[..., :-1].sum(-1, keepdim=True)  # of the input; the rest is null's
+        return old + (p if self.selection == "soft" else 1 + p - p.detach()) * (new - old)
+
+    @torch.no_grad()
+    def rebalance(self, active: Tensor) -> None:
+        """Make it easier for those who were active too rarely, `(T, B, K)`, and harder for the others."""
+        share = active.to(self.balance_bias.dtype).mean((0, 1))
+        self.balance_bias += self.balance * torch.sign(share.mean() - share)
 
     def read(self, x: Tensor, weights: Tensor) -> Tensor:
         """What each RIM reads, `(B, K, input_value_size)`."""
@@ -385,7 +515,10 @@ class RIMCell(nn.Module):
             logits = logits.masked_fill(~smallest(-logits, self.comm_top_k, dim=-1), -math.inf)
         weights = torch.softmax(logits, -1)
         received = torch.einsum("bhkj,bjhv->bkhv", weights, v).flatten(2)
-        return per_rim(received, self.comm_out), weights.mean(1)
+        message = per_rim(received, self.comm_out)
+        if self.communication == "gated":
+            message = torch.sigmoid(per_rim(received, self.comm_gate)) * torch.tanh(message)
+        return message, weights.mean(1)
 
     def add_message(self, h: Tensor, message: Tensor) -> Tensor:
         """The state of those who are updated, after communication: the paper's residual."""
@@ -395,7 +528,7 @@ class RIMCell(nn.Module):
 # The steps of the mechanism: whoever overrides one has other equations.
 MECHANISM = frozenset(
     name for name, value in vars(RIMCell).items() if callable(value) and not name.startswith("__")
-) - {"weight_shapes", "reset_parameters", "extra_repr", "check_input", "has_hooks", "step_with_hooks"}
+) - {"weight_shapes", "reset_parameters", "extra_repr", "check_input", "has_hooks", "step_with_hooks", "rebalance"}
 
 
 def per_rim(x: Tensor, weight: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ class Intervened:
         weights: dict[str, Any] = dict(cell.named_parameters(recurse=False))
         # slices, through which gradients reach the cell's own
         self.cell._parameters = {n: w if n in cell.shared_weights else w[self._rims] for n, w in weights.items()}
+        self.cell._buffers = {n: b if b is None else b[self._rims] for n, b in cell._buffers.items()}
         self.cell.num_rims, self.cell.hidden_size = len(kept), len(kept) * cell.rim_size
         self.cell.num_active = min(cell.num_active, len(kept))
         self.cell.rims = kept

@@ -35,7 +35,8 @@ class RIM(Core):
             ``"torch"`` or ``"c"``, the same much faster, or ``"auto"``, the fastest that can.
         **options: cell, input_heads, input_key_size, input_value_size, comm_heads, comm_key_size, comm_value_size,
             comm_top_k, input_dropout, comm_dropout, input_attention, communication, position_competition,
-            own_elements, device, dtype: see :class:`RIMCell`.
+            own_elements, start, initialization, hear, activation, null_bound, balance, selection, competition, device,
+            dtype: see :class:`RIMCell`.
 
     Inputs: x, state, episode_starts
         - **x** of shape `(T, B, input_size)`, or `(T, B, N, input_size)` for a set of N elements: positions of a
@@ -124,7 +125,8 @@ class RIM(Core):
         h, c = self._check_state(state, x, batch)
         last_h, last_c = [], []
         for cell, h_l, c_l in zip(self.cells, h.unbind(0), c.unbind(0), strict=True):
-            records: list[Record] | None = [] if self._traces else None
+            balances = cell.balance > 0 and cell.training
+            records: list[Record] | None = [] if self._traces or balances else None
             if self._dropped or self._forced:
                 changed = Intervened(cell, self._dropped, self._forced)
                 engine = choose_engine(self.engine, changed.cell, x, h_l, c_l)
@@ -136,6 +138,8 @@ class RIM(Core):
             last_c.append(c_l)
             for trace in self._traces:
                 trace.add(len(last_h) - 1, records or [])
+            if balances:
+                cell.rebalance(torch.cat([record.active for record in records or []]))
             x = x.unsqueeze(2)
         output = x.squeeze(2)
         h, c = (torch.stack(part) if len(part) > 1 else part[0].unsqueeze(0) for part in (last_h, last_c))
