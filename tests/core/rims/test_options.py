@@ -162,7 +162,7 @@ def test_at_most_num_active_rims_are_active_and_sometimes_none():
 
 
 def test_balance_wakes_a_starved_rim():
-    """Those who act first have positive states, keys and queries, so they go on; the others stay at zero, and asleep."""
+    """Those who act first have positive states, keys and queries, so they go on; the others stay at zero, asleep."""
     x = torch.rand(20, 8, 5)
 
     def shares(rim):

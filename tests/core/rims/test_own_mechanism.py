@@ -42,6 +42,11 @@ class Slow(RIMCell):
         return (h + h_new) / 2, (c + c_new) / 2
 
 
+class Hesitant(RIMCell):
+    def take_over(self, attention, old, new):
+        return (3 * old + new) / 4
+
+
 class Loud(RIMCell):
     def communicate(self, h):
         message, weights = super().communicate(h)
@@ -63,7 +68,7 @@ class Negated(RIMCell):
         return step._replace(h=-step.h)
 
 
-OWN = [Later, Curious, LastFirst, Doubled, Slow, Loud, Gated, Negated]
+OWN = [Later, Curious, LastFirst, Doubled, Slow, Hesitant, Loud, Gated, Negated]
 
 
 def make(cell_class, **options):
@@ -92,7 +97,7 @@ def step_by_step(rim, x, starts):
 
 def test_every_step_of_the_mechanism_is_tried_here():
     overridden = {name for cell in OWN for name in vars(cell)} & MECHANISM
-    assert MECHANISM - overridden == {"forward", "foreign", "forced_first"}
+    assert MECHANISM - overridden == {"forward", "foreign", "forced_first", "_compete_among_rims"}
 
 
 @pytest.mark.parametrize("cell_class", OWN)
