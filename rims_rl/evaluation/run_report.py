@@ -34,9 +34,8 @@ class ReportResult:
 def report(options: ReportOptions) -> ReportResult:
     """Gather settings, curve, evaluations and speed of a run, and draw the curve with the baselines as lines."""
     run = options.run
-    about = read_record(run / "run.json", RunResult, "is it the folder of a run?")
-    about.pop("command", None)  # it has paths of this machine, and all else that it says is below
-    env = resolve(about["env"])
+    trained = read_record(run / "run.json", RunResult, "is it the folder of a run?")
+    env = resolve(trained.env)
     curve = learning_curve(run)
     if not curve:
         raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
@@ -45,21 +44,21 @@ def report(options: ReportOptions) -> ReportResult:
     others = [read_record(path, EvaluationResult, again) for path in options.baselines]
     final = run / "evaluation.json"
     played = read_record(final, EvaluationResult, again) if final.exists() else None
-    config = load_saved(run / env.name / "config.yml", about["algo"]).model_dump()
+    config = load_saved(run / env.name / "config.yml", trained.algo).model_dump()
     out = options.out or run / "report.json"
     result = {
-        "what": f"One run: {about['algo']} with core {config['core']!r} on {env.name}, seed {about['seed']}, "
-        f"{about['steps']:,} steps. curve: mean raw score of the episodes that ended in each of {POINTS} stretches of "
+        "what": f"One run: {trained.algo} with core {config['core']!r} on {env.name}, seed {trained.seed}, "
+        f"{trained.steps:,} steps. curve: mean raw score of the episodes that ended in each of {POINTS} stretches of "
         "equal length, played while learning. evaluations and final: whole episodes of the policy as it was then, "
         "means with 95 % bootstrap intervals. training_seconds: wall time of the run, whatever else the machine did.",
-        "run": about,
+        "run": trained.model_dump(exclude={"command"}),  # which has paths of this machine
         "config": config,
         "curve": curve,
         "evaluations": evaluations,
         "final": _short(played),
         "baselines": [_short(other) for other in others],
         "paper": paper_scores().get(env.name),
-        "training_seconds": about["seconds"],
+        "training_seconds": trained.seconds,
         **provenance(),
     }
     write_json(out, result)
@@ -106,9 +105,9 @@ def _evaluations(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path} is damaged ({reason}); remove it, and resuming the run writes it again") from error
 
 
-def _short(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
-    keys = ("run", "episodes", "deterministic", "seed", "mean", "mean_95", "median", "std")
-    return None if evaluation is None else {key: evaluation[key] for key in keys}
+def _short(evaluation: EvaluationResult | None) -> dict[str, Any] | None:
+    keys = {"run", "episodes", "deterministic", "seed", "mean", "mean_95", "median", "std"}
+    return None if evaluation is None else evaluation.model_dump(include=keys)
 
 
 def _draw(result: dict[str, Any], name: str, path: Path) -> None:

@@ -231,9 +231,9 @@ def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
     if not path.exists():
         return None
     result = read_record(path, EvaluationResult, "evaluate again, or remove it")
-    if result["steps"] != steps:
+    if result.steps != steps:
         return None
-    return {key: result[key] for key in ("mean", "mean_95", "median", "std", "episodes", "deterministic", "seed")}
+    return result.model_dump(include={"mean", "mean_95", "median", "std", "episodes", "deterministic", "seed"})
 
 
 def _action_meanings(env: Resolved) -> list[str] | None:

@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.common.options import Seed
-from rims_rl.runs.records import RunResult, read_record
+from rims_rl.runs.records import RunResult, read_record, write_record
 
 
 class Arguments(BaseModel):
@@ -101,13 +101,24 @@ def read_arguments(run: Path) -> tuple[Arguments, Path]:
         raise UserError(f"{paths[0]} cannot be used ({reason}), so that the run cannot be resumed") from error
 
 
-def read_result(run: Path) -> dict[str, Any]:
-    """What is in ``run.json``; nothing if a run was killed before it was written, or if it is damaged: a run that goes
+def write_result(run: Path, result: RunResult) -> None:
+    """``run.json``."""
+    write_record(run / "run.json", result)
+
+
+def read_result(run: Path) -> RunResult | None:
+    """What is in ``run.json``; None if a run was killed before it was written, or if it is damaged: a run that goes
     on writes it again."""
     try:
         return read_record(run / "run.json", RunResult, "")
     except UserError:
-        return {}
+        return None
+
+
+def is_finished(run: Path) -> bool:
+    """Whether it came to the end that it was meant to have."""
+    result = read_result(run)
+    return result is not None and result.finished
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError
 
@@ -20,8 +20,16 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-def read_record(path: Path, model: type[Record], remedy: str) -> dict[str, Any]:
-    """What is in the JSON file ``path``, checked. ``remedy`` is what to do about one that is not as it should be."""
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def read_record(path: Path, model: type[RecordT], remedy: str) -> RecordT:
+    """The record in the JSON file ``path``. ``remedy`` is what to do about one that is not as it should be."""
+    return model.model_validate(read_checked(path, model, remedy))
+
+
+def read_checked(path: Path, model: type[Record], remedy: str) -> dict[str, Any]:
+    """The same as plain data, as it was written. ``remedy`` is what to do about one that is not as it should be."""
     try:
         data: dict[str, Any] = json.loads(path.read_text())
         model.model_validate(data)
@@ -60,6 +68,9 @@ class Provenance(Record):
 class RunResult(Provenance):
     """``run.json``: what a run was and how far it came."""
 
+    version: Literal[1] = 1  # of what the file holds; version 0.1 wrote none
+    command: str | None = None
+    system: dict[str, Any] = Field(default_factory=dict)  # what Stable-Baselines3 says of it
     env: str
     algo: str
     seed: int
@@ -83,6 +94,7 @@ class Summary(Record):
 class EvaluationResult(Summary):
     """``evaluation.json``: how well one policy did, or random actions."""
 
+    version: Literal[1] = 1  # of what the file holds; version 0.1 wrote none
     run: str  # the name of its folder or file, or "random"
     env: dict[str, Any]  # what rims_rl.envs.names.Resolved holds
     seed: int

@@ -15,8 +15,9 @@ from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
 from rims_rl.evaluation.run_report import learning_curve
 from rims_rl.jobs.job import Job, Stopped
-from rims_rl.runs.folder import Arguments, read_result
+from rims_rl.runs.folder import Arguments, is_finished
 from rims_rl.runs.provenance import provenance
+from rims_rl.runs.records import RunResult, read_record
 from rims_rl.suites.run_files import RunProgress, find_run, source_run
 from rims_rl.training.options import ResumeOptions
 from rims_rl.training.train import build, resolve_arguments, resume, start
@@ -119,7 +120,7 @@ def _train(job: AgentJob, folder: Path, threads: int) -> Path:
         sources = [str(source_run(source, jobs)) for source in job.sources]
         start_from: dict[str, Any] = {"init_from": sources[0]} if arguments.carry else {"columns": sources}
         trained = start(arguments.model_copy(update=start_from), settings_of(job), folder)
-    elif not read_result(run).get("finished"):
+    elif not is_finished(run):
         trained = resume(ResumeOptions(run=run))
     else:
         return run
@@ -130,22 +131,23 @@ def _train(job: AgentJob, folder: Path, threads: int) -> Path:
 
 def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, Any]:
     """What is worth keeping of a finished run, without paths of this machine."""
-    trained, started = read_result(run), time.time()
+    trained = read_record(run / "run.json", RunResult, "remove the run, so that it is trained again")
+    started = time.time()
     played, on_the_way = _play(run, job.definition["evaluation"], threads), _play_kept(run, job.definition, threads)
     return {
         "hash": job.hash,
         "job": {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed, "source": job.source},
         "definition": job.definition,
-        "steps": trained["steps"],
-        "resumed_from": trained["resumed_from"],
+        "steps": trained.steps,
+        "resumed_from": trained.resumed_from,
         "parameters": load_policy(run)[0].parameter_counts(),
         "curve": learning_curve(run),
         "on_the_way": on_the_way,
         "evaluation": played,
         "random": _play_at_random(job, folder, threads),
-        "trained_with": {key: trained[key] for key in ("date", "rims_rl", "commit", "torch", "numpy", "machine")},
+        "trained_with": trained.model_dump(include={"date", "rims_rl", "commit", "torch", "numpy", "machine"}),
         **provenance(),
-        "seconds": {"training": trained["seconds"], "evaluation": round(time.time() - started, 1)},
+        "seconds": {"training": trained.seconds, "evaluation": round(time.time() - started, 1)},
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rims_rl.common.errors import UserError
 from rims_rl.jobs.job import finished
-from rims_rl.runs.records import JobResult, read_record
+from rims_rl.runs.records import JobResult, read_checked
 from rims_rl.suites.job import AgentJob
 from rims_rl.suites.plan import Plan
 
@@ -23,7 +23,7 @@ def read_results(plan: Plan, results: Path) -> list[tuple[AgentJob, dict[str, An
 
 def _read(job: AgentJob, path: Path) -> dict[str, Any]:
     remedy = "take it from git, or remove it to run the job again"
-    data = read_record(path, JobResult, remedy)
+    data = read_checked(path, JobResult, remedy)
     played = data["evaluation"].get("variants")
     wanted = job.definition["evaluation"]["variants"]
     if data["definition"] != job.definition or (None if played is None else sorted(played)) != (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rims_rl.common.errors import UserError
 from rims_rl.jobs.job import Progress
-from rims_rl.runs.folder import read_result
+from rims_rl.runs.folder import is_finished
 
 
 def find_run(folder: Path) -> Path | None:
@@ -19,7 +19,7 @@ def source_run(source: str, jobs: Path) -> Path:
     """The finished run of the job with the hash ``source``; ``jobs`` is where a suite has the folders of its jobs."""
     for folder in jobs.glob(f"*_{source}"):
         run = find_run(folder)
-        if run is not None and read_result(run).get("finished"):
+        if run is not None and is_finished(run):
             return run
     raise UserError(
         f"the run of the job {source}, from which others start, is not in {jobs}, or not finished; bring its folder "
@@ -52,4 +52,4 @@ class RunProgress(Progress):
 
     def trained(self) -> bool:
         """Whether training is over."""
-        return self._run is not None and bool(read_result(self._run).get("finished"))
+        return self._run is not None and is_finished(self._run)

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from rims_rl.common.files import replacing
 from rims_rl.jobs.job import Job, Progress
-from rims_rl.runs.records import SupervisedResult, read_record
+from rims_rl.runs.records import SupervisedResult, read_checked
 from rims_rl.supervised.task import Task, TaskConfig
 from rims_rl.supervised.task_names import find_task
 from rims_rl.supervised.training import CHECKPOINT, ITERATIONS, Training, Watcher
@@ -109,4 +109,4 @@ class TrainingProgress(Progress):
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    return read_record(path, SupervisedResult, "take it from git, or remove it to train again")
+    return read_checked(path, SupervisedResult, "take it from git, or remove it to train again")

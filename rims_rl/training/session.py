@@ -25,11 +25,12 @@ from rims_rl.agents.saved.checkpoints import capture, restore, start_games_again
 from rims_rl.agents.saved.normalization import statistics_to_json
 from rims_rl.agents.saved.policy_files import save_policy
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import replacing, write_json
+from rims_rl.common.files import replacing
 from rims_rl.config.training_config import TrainConfig
 from rims_rl.envs.names import Resolved
-from rims_rl.runs.folder import Arguments, read_result, write_settings
+from rims_rl.runs.folder import Arguments, read_result, write_result, write_settings
 from rims_rl.runs.provenance import provenance
+from rims_rl.runs.records import RunResult
 from rims_rl.training.rl_zoo3_folder import write_rl_zoo3_folder
 
 LOG_INTERVALS = {"ppo": 1, "a2c": 100}  # in rollouts, as in Stable-Baselines3
@@ -52,7 +53,8 @@ class Session:
         self.env = env
         self.begun = time.time() - (state["seconds"] if state else 0)
         self.command = shlex.join([*(Path(program).name for program in sys.argv[:1]), *sys.argv[1:]])
-        self.resumed_from = [*read_result(run).get("resumed_from", []), state["num_timesteps"]] if state else []
+        before = read_result(run)
+        self.resumed_from = [*(before.resumed_from if before else []), state["num_timesteps"]] if state else []
         self.policy_kwargs = settings.policy_arguments()
         self.evaluation = Evaluation(
             evaluation_envs,
@@ -146,9 +148,15 @@ class Session:
 
     def write_result(self, finished: bool) -> None:
         """``run.json``."""
-        result = {"command": self.command, **self.about(), "finished": finished, "resumed_from": self.resumed_from}
-        system = get_system_info(print_info=False)[0]
-        write_json(self.run / "run.json", {**result, "system": system, **provenance(self.begun)})
+        result = RunResult(
+            command=self.command,
+            **self.about(),
+            finished=finished,
+            resumed_from=self.resumed_from,
+            system=get_system_info(print_info=False)[0],
+            **provenance(self.begun),
+        )
+        write_result(self.run, result)
 
 
 def _save_pickles(run: Path, name: str, model: RecurrentPPO) -> None:

@@ -28,7 +28,7 @@ from rims_rl.config import zoo
 from rims_rl.config.training_config import TrainConfig
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve, resolve_saved
-from rims_rl.runs.folder import Arguments, claim, lock, read_arguments, read_result
+from rims_rl.runs.folder import Arguments, claim, is_finished, lock, read_arguments
 from rims_rl.training.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.training.options import ResumeOptions, TrainOptions, TrainResult
 from rims_rl.training.session import Session
@@ -74,7 +74,7 @@ def resume(options: ResumeOptions) -> TrainResult:
         clear_leftovers(run)
         state = read_checkpoint(run / "checkpoints")
         steps = state["num_timesteps"]
-        if steps >= settings.n_timesteps and (read_result(run).get("finished") or n_timesteps is not None):
+        if steps >= settings.n_timesteps and (is_finished(run) or n_timesteps is not None):
             raise UserError(
                 f"{run} has finished its {settings.n_timesteps:,} steps; to train it longer, give `n_timesteps` with "
                 f"more than {steps}"
