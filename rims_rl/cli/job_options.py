@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rims_rl.common.errors import UserError
-
 if TYPE_CHECKING:
     from rims_rl.jobs.options import RunOptions
 
@@ -21,12 +19,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the jobs, and
 
 def run_options(jobs: int | None, threads: int, engine: str, ray_address: str | None, gpus: float) -> "RunOptions":
     """What these say, checked."""
-    from rims_rl.jobs.options import ENGINES, RunOptions, check_options
+    from rims_rl.jobs.options import RunOptions, check_options
 
-    if engine not in ENGINES:
-        raise UserError(f"--engine must be {' or '.join(ENGINES)}, got {engine!r}")
-    if engine == "local" and (ray_address or gpus):
-        raise UserError("--ray-address and --gpus are for --engine ray; add that, or leave them out")
-    options = RunOptions(jobs, threads, engine, ray_address, gpus)
+    options = RunOptions(jobs=jobs, threads=threads, engine=engine, ray_address=ray_address, gpus=gpus)
     check_options(options)
     return options

@@ -138,14 +138,23 @@ def _transfer(
 ) -> None:
     """Does what was learned elsewhere help? Train on sources, then on targets, and there also from scratch."""
     from rims_rl.cli.job_display import FAILED
+    from rims_rl.config.layers import parse_overrides
     from rims_rl.suites.results import read_results
     from rims_rl.suites.transfer import TransferOptions, plan_transfer
 
     run = run_options(jobs, threads, engine, ray_address, gpus)
     options = TransferOptions(
-        _split("--sources", sources), _split("--targets", targets), _split("--core", core), seeds, steps, carry,
-        episodes, algo, settings or [], name,
-    )  # fmt: skip
+        sources=_split("--sources", sources),
+        targets=_split("--targets", targets),
+        cores=_split("--core", core),
+        seeds=seeds,
+        steps=steps,
+        carry=carry,
+        episodes=episodes,
+        algo=algo,
+        settings=parse_overrides(settings or []),
+        name=name,
+    )
     plan = plan_transfer(options, logdir, write=not dry_run)
     folder = results or RESULTS / plan.name
     if dry_run:

@@ -52,16 +52,24 @@ def _supervised(
     if page:
         return _write_page(task, results)
     from rims_rl.cli.job_display import print_estimate, print_status, show_measuring
+    from rims_rl.config.layers import parse_overrides
     from rims_rl.jobs.estimate import estimate
     from rims_rl.supervised.experiment import SupervisedOptions, plan_experiment
+    from rims_rl.supervised.task import EXAMPLES
 
-    if ablations and core:
-        raise UserError(f"--ablations are of RIMs, got --core {core[0]} too; leave out one of them")
     here = jobs is None and engine == "local"
     options = run_options(jobs, 1 if here else threads or 1, engine, ray_address, gpus)
     if here:
-        options = replace(options, jobs=1, threads=threads or CORES)
-    wanted = SupervisedOptions(task, core or [], settings or [], ablations, seeds, workers, data_dir)
+        options = options.model_copy(update={"jobs": 1, "threads": threads or CORES})
+    wanted = SupervisedOptions(
+        task=task,
+        cores=core or [],
+        settings=parse_overrides(settings or [], EXAMPLES),
+        ablations=ablations,
+        seeds=seeds,
+        workers=workers,
+        data_dir=data_dir,
+    )
     experiment = plan_experiment(wanted, results, logdir)
     if status:
         return print_status(experiment)

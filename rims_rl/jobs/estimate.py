@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
+from rims_rl.common.options import CORES
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.jobs.job import Job
 from rims_rl.jobs.options import RunOptions
@@ -35,4 +35,4 @@ def estimate(
     to_do = [job for job in experiment.jobs if job.hash not in done]
     first_of_group = {job.speed_group: job for job in reversed(to_do)}
     speeds = {job.speed_group: job.measure_speed(options.threads) for job in watch(list(first_of_group.values()))}
-    return Estimate(to_do, speeds, options.jobs or max(1, (os.cpu_count() or 1) // options.threads))
+    return Estimate(to_do, speeds, options.jobs or max(1, CORES // options.threads))

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-
 from rims_rl.common.errors import UserError
+from rims_rl.common.options import CORES, Count, Options
 
-ENGINES = ("local", "ray")
 
-
-@dataclass(frozen=True)
-class RunOptions:
-    jobs: int | None = None  # side by side; None: as many as there is room for
-    threads: int = 1  # of each job
+class RunOptions(Options):
+    jobs: Count | None = None  # side by side; None: as many as there is room for
+    threads: Count = 1  # of each job
     engine: str = "local"  # processes of this machine, or "ray": tasks of a Ray cluster
     ray_address: str | None = None  # host:port of the cluster's head; None: as Ray finds it, or else on this machine
     gpus: float = 0.0  # of each job, on Ray
 
 
 def check_options(options: RunOptions) -> None:
-    """A UserError about an engine that does not exist, or if this machine has too few cores."""
-    if options.engine not in ENGINES:
-        raise UserError(f"the engine must be {' or '.join(ENGINES)}, got {options.engine!r}")
-    jobs, threads, cores = options.jobs or 1, options.threads, os.cpu_count() or 1
-    if options.engine == "local" and jobs * threads > cores:
+    """A UserError about options that do not fit each other or this machine."""
+    if options.engine not in ("local", "ray"):
+        raise UserError(f"`engine` must be local or ray, got {options.engine!r}")
+    if options.engine == "ray":
+        return
+    if options.ray_address or options.gpus:
+        raise UserError("`ray_address` and `gpus` are for `engine` ray; add that, or leave them out")
+    jobs, threads = options.jobs or 1, options.threads
+    if jobs * threads > CORES:
         raise UserError(
-            f"{jobs} jobs of {threads} threads are more than the {cores} cores of this machine; "
-            f"run {max(1, cores // threads)} side by side, or give each fewer threads"
+            f"{jobs} jobs of {threads} threads are more than the {CORES} cores of this machine; "
+            f"give `jobs` {max(1, CORES // threads)}, or fewer `threads`"
         )

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from pydantic import Field
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
-from rims_rl.config.layers import parse_overrides, read_mapping
+from rims_rl.common.options import Count, Options
+from rims_rl.config.layers import read_mapping
 from rims_rl.suites.plan import Plan, make_plan, shipped
 
 
-@dataclass(frozen=True)
-class TransferOptions:
+class TransferOptions(Options):
     sources: Sequence[str]  # what is learned first
     targets: Sequence[str]  # what is learned then, and from scratch
     cores: Sequence[str] = ("rims", "lstm")
-    seeds: int = 3  # how many
-    steps: int = 1_000_000  # of each run
+    seeds: Count = 3  # how many
+    steps: Count = 1_000_000  # of each run
     carry: str = "encoder=finetune,core=finetune"
-    episodes: int = 100  # of the evaluation of each policy
+    episodes: Count = 100  # of the evaluation of each policy
     algo: str = "ppo"
-    overrides: Sequence[str] = ()  # key=value
+    settings: dict[str, Any] = Field(default_factory=dict)  # hyperparameters, over those of the zoo
     name: str = "transfer"  # of the suite
 
 
@@ -43,7 +44,7 @@ def plan_transfer(options: TransferOptions, logdir: Path, write: bool = True) ->
         "cores": {core: {} for core in options.cores},
         "seeds": list(range(options.seeds)),
         "steps": options.steps,
-        "overrides": parse_overrides(options.overrides),
+        "overrides": options.settings,
         "evaluation": {"episodes": options.episodes},
         "transfer": {"sources": list(options.sources), "carry": options.carry},
         "report": "transfer",

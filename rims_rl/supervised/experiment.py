@@ -9,10 +9,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from pydantic import Field
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.options import Count, Options
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.supervised.job import SupervisedJob, read_result
 from rims_rl.supervised.task import load, load_ablations
@@ -20,13 +23,12 @@ from rims_rl.supervised.task_names import find_task
 from rims_rl.supervised.training import diverged
 
 
-@dataclass(frozen=True)
-class SupervisedOptions:
+class SupervisedOptions(Options):
     task: str
     cores: Sequence[str] = ()  # none: the one of the task's settings
-    overrides: Sequence[str] = ()  # key=value
+    settings: dict[str, Any] = Field(default_factory=dict)  # over those of the zoo; dots for keys of mappings
     ablations: bool = False  # RIMs of the task's ablation table instead of cores
-    seeds: int = 1  # how many
+    seeds: Count = 1  # how many
     workers: int | None = None  # processes that make data; None: as many as the task says
     data_dir: Path | None = None  # of MNIST's files; None: in the user's cache
 
@@ -36,11 +38,11 @@ def plan_experiment(options: SupervisedOptions, results: Path, logdir: Path) -> 
     task = find_task(options.task)
     if options.ablations:
         if options.cores:
-            raise UserError(f"ablations are of RIMs, got the core {options.cores[0]} too; leave out one of them")
-        configs = load_ablations(task, options.overrides)
+            raise UserError(f"`ablations` are of RIMs, got `core` {options.cores[0]} too; leave out one of them")
+        configs = load_ablations(task, options.settings)
     else:
-        cores = [[f"core={core}"] for core in options.cores] or [[]]
-        configs = [load(task, [*core, *options.overrides]) for core in cores]
+        cores = [{"core": core} for core in options.cores] or [{}]
+        configs = [load(task, core | options.settings) for core in cores]
     for config in configs:
         task(config, options.data_dir).network()  # what cannot be built is to be known before the first hour
     jobs = [

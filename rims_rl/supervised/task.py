@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -128,23 +127,27 @@ def generator(*numbers: int) -> torch.Generator:
 TRAINING, TESTING = 0, 1  # first number of a generator: no test sequence is among those of training
 
 
-def load(task: type[Task], overrides: Sequence[str] = ()) -> TaskConfig:
-    """The settings of a task, changed by ``key=value``."""
+def load(task: type[Task], settings: Sequence[str] | Mapping[str, Any] = ()) -> TaskConfig:
+    """The settings of a task, and those that are given: by name, or as ``key=value``."""
     layers: list[Layer] = [(f"{FILE}: {name}", shipped_sections(FILE)[name]) for name in ("default", task.name)]
-    if overrides:
-        layers.append(("`settings`", parse_overrides(overrides, EXAMPLES)))
+    if settings:
+        layers.append(("`settings`", _by_name(settings)))
     return validate(task.config_class, layers)[0]
 
 
-def load_ablations(task: type[Task], overrides: Sequence[str] = ()) -> list[TaskConfig]:
+def load_ablations(task: type[Task], settings: Sequence[str] | Mapping[str, Any] = ()) -> list[TaskConfig]:
     """RIMs as they are, then those of the ablation table, of which each RIM has as many units."""
     if task.name not in (tables := shipped_sections(ABLATIONS)):
         raise UserError(f"{task.name} has no ablations; {' and '.join(tables)} have")
-    whole = load(task, overrides)
+    whole = load(task, settings)
     units = whole.hidden_size // whole.num_rims
     configs = [whole]
     for rims, active, options in tables[task.name]:
-        sizes = [f"num_rims={rims}", f"num_active={active}", f"hidden_size={rims * units}"]
-        given = [f"core_kwargs.{key}={json.dumps(value)}" for key, value in options.items()]
-        configs.append(load(task, [*overrides, *sizes, *given]))
+        sizes = {"num_rims": rims, "num_active": active, "hidden_size": rims * units}
+        given = {f"core_kwargs.{key}": value for key, value in options.items()}
+        configs.append(load(task, {**_by_name(settings), **sizes, **given}))
     return configs
+
+
+def _by_name(settings: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    return dict(settings) if isinstance(settings, Mapping) else parse_overrides(settings, EXAMPLES)

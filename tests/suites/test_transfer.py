@@ -404,7 +404,7 @@ def test_a_dry_run_of_the_command_checks_first_and_leaves_nothing(tmp_path):
         ("--jobs 4097", "4097 jobs of 1 threads are more than the"),
     ):
         done = CliRunner().invoke(app, f"{words} {more}".split())
-        assert isinstance(done.exception, UserError) and str(done.exception).startswith(sentence)
+        assert isinstance(done.exception, UserError) and with_flags(str(done.exception)).startswith(sentence)
 
 
 def test_a_mistake_in_the_command_is_one_sentence_and_leaves_nothing(tmp_path):

@@ -77,9 +77,8 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path, monkeypatch, capsy
     )
 
     def stop():
-        while not list(tmp_path.glob("supervised/copying/*")):
+        while not list(tmp_path.glob("supervised/copying/*/iterations.txt")):  # after the first one
             time.sleep(0.01)
-        time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop).start()

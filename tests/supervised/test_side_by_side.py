@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rims_rl.cli import app
+from rims_rl.cli.app import with_flags
 from rims_rl.common.errors import UserError
 from rims_rl.jobs.engines.local import COMMAND
 from tests.helpers.jobs import children_of, wait_until
@@ -140,5 +141,5 @@ def test_mistakes_get_one_sentence(tmp_path):
         (["--jobs", "4097"], "4097 jobs of 1 threads are more than the"),
     ):
         done = CliRunner().invoke(app, words(tmp_path, *more))
-        assert isinstance(done.exception, UserError) and str(done.exception).startswith(sentence)
+        assert isinstance(done.exception, UserError) and with_flags(str(done.exception)).startswith(sentence)
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from rims_rl.common.options import CORES
 from rims_rl.jobs.engines.engine import Listener, Outcome, Running, run_with
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.jobs.job import Job
@@ -19,7 +20,7 @@ COMMAND = "import sys; sys.path = [path for path in sys.path if path]; from rims
 
 def run_locally(experiment: Experiment, options: RunOptions, listener: Listener) -> Outcome:
     start = partial(_Process, results=experiment.results, threads=options.threads)
-    return run_with(start, lambda: options.jobs or (os.cpu_count() or 1) // options.threads, experiment, listener)
+    return run_with(start, lambda: options.jobs or CORES // options.threads, experiment, listener)
 
 
 def start_process(folder: Path, results: Path, threads: int) -> subprocess.Popen[bytes]:

@@ -24,7 +24,7 @@ from rims_rl.jobs.options import RunOptions
 try:
     import ray
 except ImportError:
-    raise UserError("this engine needs Ray, which is not installed; run: pip install 'rims-rl[ray]'") from None
+    raise UserError("`engine` ray needs Ray, which is not installed; run: pip install 'rims-rl[ray]'") from None
 
 SECONDS_TO_ANSWER = 5.0
 HTTP2_SETTINGS = b"\x04"  # the kind of a message, after three bytes for its length
@@ -38,7 +38,7 @@ def run_on_ray(experiment: Experiment, options: RunOptions, listener: Listener) 
     _connect(options.ray_address)
     try:
         if not _room(threads, gpus):
-            raise UserError(f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs for a job; give it fewer")
+            raise UserError(f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs; change `threads` or `gpus`")
         task = ray.remote(_run_job).options(num_cpus=threads, num_gpus=gpus, max_retries=0)  # the engine tries again
         start = partial(_Task, task=task, results=experiment.results.absolute(), threads=threads)
         shared = replace(experiment, folder=experiment.folder.absolute())
