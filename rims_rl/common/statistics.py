@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import hypot
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest  # type: ignore[import-untyped]
+from scipy.stats import binomtest, bootstrap  # type: ignore[import-untyped]
 
 RESAMPLES = 10_000
 
@@ -36,6 +37,20 @@ def interval(draws: np.ndarray) -> list[float]:
 def mean_difference(a: np.ndarray, b: np.ndarray) -> list[float]:
     """Bootstrap interval of the mean of ``a`` minus that of ``b``, which were drawn independently."""
     return interval(bootstrap_means(a, 0) - bootstrap_means(b, 1))
+
+
+def stratified_interval(function: Callable[..., np.ndarray], *tables: np.ndarray) -> np.ndarray:
+    """Of what ``function`` makes of ``tables``, each (seeds, tasks): seeds are drawn again by task (Agarwal et al.,
+    "Deep RL at the edge of the statistical precipice", 2021). (2, ...), low and high."""
+    widths = [table.shape[1] for table in tables]
+    ends = np.cumsum(widths)
+
+    def of_columns(*columns: np.ndarray) -> np.ndarray:
+        return function(*(np.stack(columns[end - width : end], 1) for width, end in zip(widths, ends, strict=True)))
+
+    columns = [column for table in tables for column in table.T]
+    drawn = bootstrap(columns, of_columns, vectorized=False, method="percentile", n_resamples=2000, rng=0)
+    return np.stack(drawn.confidence_interval)
 
 
 def wilson(successes: int, trials: int) -> list[float]:

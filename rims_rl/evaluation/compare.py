@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.statistics import stratified_interval
 from rims_rl.envs.variants import CONTROLS, is_novel
 
-RESAMPLES = 2000
 NOVEL = "novel (mean)"  # the mean of a run over its novel variants, as if it were one more
 
 
@@ -34,37 +33,36 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     names = [*variants, *([NOVEL] if len(novel) > 1 else [])]
     scores = {label: _table(runs, metric, names, novel) for label, runs in groups.items()}
     drops = {label: _table(runs, "drop", names, novel) for label, runs in groups.items()}
-    with fixed_seed():
-        described = {
-            label: {
-                "core": runs[0]["core"],
-                "algo": runs[0]["algo"],
-                "parameters": runs[0]["parameters"],
-                "seeds": [run["seed"] for run in runs],
-                "steps": [run["steps"] for run in runs],
-                "variants": _join(
-                    names,
-                    _estimate([scores[label]], interquartile_mean, "iqm"),
-                    _estimate([drops[label]], interquartile_mean, "drop_iqm"),
-                ),
-            }
-            for label, runs in groups.items()
+    described = {
+        label: {
+            "core": runs[0]["core"],
+            "algo": runs[0]["algo"],
+            "parameters": runs[0]["parameters"],
+            "seeds": [run["seed"] for run in runs],
+            "steps": [run["steps"] for run in runs],
+            "variants": _join(
+                names,
+                _estimate([scores[label]], interquartile_mean, "iqm"),
+                _estimate([drops[label]], interquartile_mean, "drop_iqm"),
+            ),
         }
-        improvements: list[dict[str, Any]] = [
-            {
-                "of": a,
-                "over": b,
-                "variants": _join(names, _estimate([scores[a], scores[b]], probability_of_improvement, "probability")),
-            }
-            for a, b in combinations(groups, 2)
-        ]
-        if matched := {name: control for name, control in CONTROLS.items() if {name, control} <= set(variants)}:
-            costs = {label: _costs(runs, metric, matched) for label, runs in groups.items()}
-            for label, group in described.items():
-                group["novelty_cost"] = _estimate([costs[label]], interquartile_mean, "iqm")[0]
-            for pair in improvements:
-                less = [-costs[pair["of"]], -costs[pair["over"]]]
-                pair["novelty_cost"] = _estimate(less, probability_of_improvement, "probability")[0]
+        for label, runs in groups.items()
+    }
+    improvements: list[dict[str, Any]] = [
+        {
+            "of": a,
+            "over": b,
+            "variants": _join(names, _estimate([scores[a], scores[b]], probability_of_improvement, "probability")),
+        }
+        for a, b in combinations(groups, 2)
+    ]
+    if matched := {name: control for name, control in CONTROLS.items() if {name, control} <= set(variants)}:
+        costs = {label: _costs(runs, metric, matched) for label, runs in groups.items()}
+        for label, group in described.items():
+            group["novelty_cost"] = _estimate([costs[label]], interquartile_mean, "iqm")[0]
+        for pair in improvements:
+            less = [-costs[pair["of"]], -costs[pair["over"]]]
+            pair["novelty_cost"] = _estimate(less, probability_of_improvement, "probability")[0]
     return {"metric": metric, "groups": described, "improvement": improvements, "notes": _notes(results)}
 
 
@@ -98,7 +96,7 @@ def check_comparable(runs: Sequence[dict[str, Any]]) -> None:
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """(seeds, variants) -> (variants,), the mean of the middle half of the seeds.
 
-    This and the next are what rliable.metrics has for one variant, for all at once: thousands of samples take seconds.
+    This and the next are what rliable.metrics has for one variant, for all at once.
     """
     cut = len(scores) // 4
     return np.sort(scores, axis=0)[cut : len(scores) - cut].mean(0)
@@ -111,16 +109,13 @@ def probability_of_improvement(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _estimate(tables: list[np.ndarray], function: Callable[..., np.ndarray], name: str) -> list[dict[str, Any]]:
-    """One entry for each variant, with rliable's stratified bootstrap interval; a single seed has none."""
-    from rliable.library import get_interval_estimates  # type: ignore[import-untyped]
-
+    """One entry for each variant, with its stratified bootstrap interval; a single seed has none."""
     there = ~np.isnan(tables[0][0])
     given = [table[:, there] for table in tables]
     values = np.full((3, len(there)), np.nan)
     values[0, there] = function(*given)
     if min(len(table) for table in tables) > 1 and there.any():
-        data = {"": given[0] if len(given) == 1 else given}
-        values[1:, there] = get_interval_estimates(data, function, reps=RESAMPLES)[1][""]
+        values[1:, there] = stratified_interval(function, *given)
     return [
         {name: _number(value), f"{name}_95": None if np.isnan(low) else [_number(low), _number(high)]}
         for value, low, high in values.T
@@ -141,17 +136,6 @@ def _costs(runs: list[dict[str, Any]], metric: str, matched: dict[str, str]) -> 
     """(seeds, 1)"""
     score = [{name: played[metric] for name, played in run["variants"].items()} for run in runs]
     return np.array([[np.mean([of[control] - of[name] for name, control in matched.items()])] for of in score])
-
-
-@contextmanager
-def fixed_seed() -> Iterator[None]:
-    """rliable draws from numpy's global generator, whatever random state it is given."""
-    before = np.random.get_state()
-    np.random.seed(0)
-    try:
-        yield
-    finally:
-        np.random.set_state(before)
 
 
 def _join(names: list[str], *columns: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

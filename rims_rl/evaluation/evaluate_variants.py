@@ -28,7 +28,7 @@ INTERVALS = {
     "success_95": "Wilson's score interval, over episodes",
     "return_95": "percentile bootstrap of the mean, over episodes",
     "drop_95": "of success: Newcombe's interval (method 10) for independent rates; of return: percentile bootstrap",
-    "iqm_95, drop_iqm_95, probability_95": "rliable's stratified percentile bootstrap, over seeds",
+    "iqm_95, drop_iqm_95, probability_95": "stratified percentile bootstrap, over seeds",
 }
 
 

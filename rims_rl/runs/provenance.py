@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def provenance(started: float | None = None) -> dict[str, Any]:
     from rims_rl.core.rims.engines import c_loops
 
     return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": None if started is None else round(time.time() - started, 1),
         "rims_rl": __version__,
         "commit": _commit(),

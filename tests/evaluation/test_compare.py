@@ -5,8 +5,10 @@ import itertools
 import numpy as np
 import pytest
 from rliable import metrics
+from rliable.library import get_interval_estimates
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.statistics import stratified_interval
 from rims_rl.evaluation.compare import (
     NOVEL,
     check_comparable,
@@ -101,6 +103,15 @@ def test_the_columns_are_what_rliable_gives_for_each():
     pairs = [metrics.probability_of_improvement(a[:, [j]], b[:, [j]]) for j in range(6)]
     np.testing.assert_allclose(probability_of_improvement(a, b), pairs)
     np.testing.assert_allclose(interquartile_mean(b), [metrics.aggregate_iqm(b[:, [j]]) for j in range(6)])
+
+
+def test_intervals_are_those_of_rliable_but_for_chance():
+    a, b = (np.random.default_rng(seed).random((n, 3)) for seed, n in ((0, 6), (1, 8)))
+    for function, tables in ((interquartile_mean, [a]), (probability_of_improvement, [a, b])):
+        ours = stratified_interval(function, *tables)
+        _, theirs = get_interval_estimates({"": tables[0] if len(tables) == 1 else tables}, function, reps=4000)
+        np.testing.assert_allclose(ours, theirs[""], atol=0.03)
+        assert np.array_equal(ours, stratified_interval(function, *tables))
 
 
 def test_the_same_runs_give_the_same_numbers_and_leave_numpy_as_it_was():

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from rliable.library import get_interval_estimates  # type: ignore[import-untyped]
 from scipy.stats import trim_mean  # type: ignore[import-untyped]
 
+from rims_rl.common.statistics import stratified_interval
 from rims_rl.evaluation import compare
-from rims_rl.evaluation.compare import RESAMPLES, fixed_seed
 
 
 class Estimate(NamedTuple):
@@ -27,14 +26,11 @@ class Estimate(NamedTuple):
 
 
 def estimate(function: Callable[..., np.ndarray], *scores: np.ndarray) -> Estimate:
-    """What ``function`` makes of ``scores``, each (seeds, tasks), with rliable's 95 % stratified bootstrap interval."""
+    """What ``function`` makes of ``scores``, each (seeds, tasks), with its 95 % stratified bootstrap interval."""
     value = function(*scores)[0]
     if min(len(each) for each in scores) < 2:
         return Estimate(value)
-    data = scores[0] if len(scores) == 1 else list(scores)
-    with fixed_seed():
-        low, high = get_interval_estimates({"": data}, function, reps=RESAMPLES)[1][""][:, 0]
-    return Estimate(value, low, high)
+    return Estimate(value, *stratified_interval(function, *scores)[:, 0])
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
