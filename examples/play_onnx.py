@@ -4,10 +4,12 @@ python examples/play_onnx.py logs/ppo/CartPole-v1_1/CartPole-v1.onnx CartPole-v1
 """
 
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 
-from rims_rl.runtime import load
+sys.path.insert(0, str(Path(sys.argv[1]).parent))  # where `rims-rl export` put rims_runtime.py
+from rims_runtime import load
 
 agent, env = load(sys.argv[1], seed=0), gym.make(sys.argv[2])
 for episode in range(5):

@@ -5,7 +5,8 @@
     agent = load("CartPole-v1.onnx")
     action = agent.act(observation, episode_start=True)
 
-An ONNX file holds tensor operations and weights, no code: loading it runs nothing.
+An ONNX file holds tensor operations and weights, no code: loading it runs nothing. This module also works alone:
+``rims-rl export`` puts a copy of it, ``rims_runtime.py``, beside each ONNX file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from typing import Any
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
-from rims_rl.common.errors import UserError
+try:
+    from rims_rl.common.errors import UserError
+except ImportError:  # alone, beside an ONNX file
+
+    class UserError(Exception):  # type: ignore[no-redef]
+        """What is wrong, in one sentence."""
+
 
 __all__ = ["Agent", "load"]
 

@@ -34,5 +34,7 @@ def print_export(result: "ExportResult") -> None:
         f"played beside the policy for {result.steps:,} steps and {result.episodes} ends of episodes: same actions, "
         f"largest difference {result.difference:.1e}\nwritten to {result.file}"
     )
+    if result.runtime is not None:
+        console.print(f"written to {result.runtime}, which runs it with numpy and onnxruntime alone")
     if result.card is not None:
         console.print(f"written to {result.card}")

@@ -76,8 +76,8 @@ def _page(file: Path, about: dict[str, Any]) -> str:
     page += "## How to run it\n\n"
     if file.suffix == ".onnx":
         page += (
-            "With numpy and onnxruntime alone (`pip install --no-deps rims-rl`, `pip install numpy onnxruntime`):\n\n"
-            "```python\nfrom rims_rl.runtime import load\n\n"
+            "With numpy and onnxruntime alone (`pip install numpy onnxruntime`), and `rims_runtime.py` beside it:\n\n"
+            "```python\nfrom rims_runtime import load\n\n"
             f'agent = load("{file.name}")\naction = agent.act(observation, episode_start)\n```\n'
         )
     elif file.suffix == ".safetensors":

@@ -28,7 +28,7 @@ from rims_rl.agents.policies.rims_policies import DIVERGED, MlpRimsPolicy
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy, save_shared, space_to_json
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import temporary_name
+from rims_rl.common.files import replacing, temporary_name
 from rims_rl.common.options import Options
 from rims_rl.core import RIM
 from rims_rl.envs.make import make_envs
@@ -61,6 +61,7 @@ class ExportResult:
     """The file, and how it was checked: it played beside the policy and did the same."""
 
     file: Path
+    runtime: Path | None  # beside an ONNX file: runs it with numpy and onnxruntime alone
     card: Path | None
     steps: int
     episodes: int  # how many ended
@@ -102,9 +103,14 @@ def export(options: ExportOptions) -> ExportResult:
         raise UserError(f"{out} cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
+    module = None
+    if format == "onnx":
+        module = out.with_name("rims_runtime.py")
+        with replacing(module) as new:
+            shutil.copyfile(runtime.__file__, new)
     card = write_card(out, about) if options.card else None
     steps, episodes = (sum(numbers) for numbers in list(zip(*checks, strict=True))[:2])
-    return ExportResult(out, card, steps, episodes, worst.difference)
+    return ExportResult(out, module, card, steps, episodes, worst.difference)
 
 
 class Check(NamedTuple):
