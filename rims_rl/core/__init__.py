@@ -1,7 +1,7 @@
 """Recurrent cores: RIMs first, then the baselines they are compared with."""
 
 from rims_rl.core.core import Core, State
-from rims_rl.core.memories.baselines import GRU, LSTM, Feedforward
+from rims_rl.core.memories.baselines import GRU, LSTM, RNN, Feedforward
 from rims_rl.core.memories.dnc import DNC
 from rims_rl.core.memories.entnet import EntNet
 from rims_rl.core.memories.ntm import NTM
@@ -21,6 +21,7 @@ __all__ = [
     "NTM",
     "RIM",
     "RMC",
+    "RNN",
     "Core",
     "Feedforward",
     "RIMCell",

@@ -16,7 +16,7 @@ from typing import Any
 
 from rims_rl.common.suggestions import did_you_mean
 from rims_rl.core.core import Core
-from rims_rl.core.memories.baselines import GRU, LSTM, Feedforward
+from rims_rl.core.memories.baselines import GRU, LSTM, RNN, Feedforward
 from rims_rl.core.memories.dnc import DNC
 from rims_rl.core.memories.entnet import EntNet
 from rims_rl.core.memories.ntm import NTM
@@ -26,9 +26,19 @@ from rims_rl.core.rims.layer import RIM
 
 Factory = Callable[..., Core]
 
+_BLOCKS: dict[str, Any] = {"input_attention": False, "communication": False}
+_RELEASED: dict[str, Any] = {
+    "communication": "gated", "hear": "updates", "initialization": "released", "comm_key_size": 16,
+    "comm_value_size": 16,
+}  # fmt: skip
+
 _FACTORIES: dict[str, Factory] = {
-    "rims": RIM, "lstm": LSTM, "gru": GRU, "none": Feedforward, "rmc": RMC, "ntm": NTM, "dnc": DNC, "entnet": EntNet,
-    "transformer": Transformer,
+    "rims": RIM,  # the paper's
+    "rims-released": partial(RIM, **_RELEASED),  # the authors' code for supervised tasks
+    "block-lstm": partial(RIM, **_BLOCKS, cell="lstm"),  # RIMs without attention, to tell what it adds to blocks
+    "block-gru": partial(RIM, **_BLOCKS, cell="gru"),
+    "lstm": LSTM, "gru": GRU, "rnn": RNN, "none": Feedforward,
+    "rmc": RMC, "ntm": NTM, "dnc": DNC, "entnet": EntNet, "transformer": Transformer,
 }  # fmt: skip
 
 
@@ -72,6 +82,12 @@ def make_core(
 ) -> Core:
     """Build a core; ``num_rims`` and ``num_active`` reach only factories that have such arguments."""
     factory = core_factory(core)
+    fixed = _parts(factory)[1]
+    for name in fixed.keys() & options.keys():
+        raise ValueError(
+            f"core {core!r} stands for {name}={fixed[name]!r}, got {name}={options[name]!r}; leave it out, or choose "
+            "another core"
+        )
     arguments = inspect.signature(factory).parameters
     rims = {"num_rims": num_rims, "num_active": num_active}
     options |= {name: value for name, value in rims.items() if name in arguments}

@@ -65,6 +65,18 @@ class GRU(Baseline):
         return output, (h, state[1].clone())  # as nn.LSTM's, a new state may be written to
 
 
+class RNN(Baseline):
+    """torch's fused plain RNN, with tanh; as :class:`GRU` besides. More keyword arguments go to torch.nn.RNN."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, num_layers)
+        self.rnn = nn.RNN(input_size, hidden_size, num_layers, **options)
+
+    def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        output, h = self.rnn(x, state[0])
+        return output, (h, state[1].clone())
+
+
 class Feedforward(Baseline):
     """No memory: the output is the input, and the state is carried untouched."""
 

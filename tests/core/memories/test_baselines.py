@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core import GRU, LSTM, Feedforward, core_factory, make_core, register_core
+from rims_rl.core import GRU, LSTM, RNN, Feedforward, core_factory, make_core, register_core
 
-CORES = ["rims", "lstm", "gru", "none"]
+CORES = ["rims", "rims-released", "block-lstm", "block-gru", "lstm", "gru", "rnn", "none"]
 
 
 def core(name, input_size=5, hidden_size=12, num_layers=2):
@@ -37,7 +37,7 @@ def test_splitting_and_resetting_are_the_same_in_every_core(name):
         torch.testing.assert_close(together[:, env : env + 1], alone, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("ours", "torchs"), [(LSTM, torch.nn.LSTM), (GRU, torch.nn.GRU)])
+@pytest.mark.parametrize(("ours", "torchs"), [(LSTM, torch.nn.LSTM), (GRU, torch.nn.GRU), (RNN, torch.nn.RNN)])
 def test_baselines_are_torchs_own(ours, torchs):
     made, other = ours(5, 12, 2), torchs(5, 12, 2)
     other.load_state_dict({name.split(".")[-1]: weight for name, weight in made.state_dict().items()})
@@ -78,6 +78,41 @@ def test_a_users_own_core_is_found_by_name_or_dotted_path():
     assert core_factory("rims_rl.core.GRU") is GRU
     with pytest.raises(ValueError, match="'own' is registered already"):
         register_core("own", GRU)
+
+
+def test_a_name_with_options_has_them_and_no_others():
+    register_core("deaf", RIM, communication=False)
+    register_core("deaf", RIM, communication=False)
+    assert make_core("deaf", 5, 12, 4, 2, 1, cell="gru").layers[0].communication is False
+    with pytest.raises(
+        ValueError, match="core 'deaf' stands for communication=False, got communication=True; leave it"
+    ):
+        make_core("deaf", 5, 12, 4, 2, 1, communication=True)
+    with pytest.raises(ValueError, match="'deaf' is registered already"):
+        register_core("deaf", RIM, communication="gated")
+
+
+@pytest.mark.parametrize(("name", "torchs"), [("block-lstm", torch.nn.LSTMCell), ("block-gru", torch.nn.GRUCell)])
+def test_blocks_are_separate_cells_that_read_the_same(name, torchs):
+    made = core(name, num_layers=1)
+    (layer,), x = made.layers, torch.randn(1, 3, 5).double()
+    state = tuple(torch.randn(1, 3, 12).double() for _ in range(2))
+    output, _ = made(x, state)
+    for k in range(4):
+        cell = torchs(layer.input_value_size, 3).double()
+        cell.load_state_dict({n: getattr(layer, n)[k] for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")})
+        own = [part[0, :, 3 * k : 3 * k + 3] for part in state]
+        expected = cell(x[0] @ layer.input_value.T, own[0] if name == "block-gru" else tuple(own))
+        torch.testing.assert_close(output[0, :, 3 * k : 3 * k + 3], expected if name == "block-gru" else expected[0])
+
+
+def no_core(input_size, hidden_size, num_layers=1):
+    return torch.nn.Linear(input_size, hidden_size)
+
+
+def test_what_is_no_core_is_named():
+    with pytest.raises(ValueError, match=r"no_core' must make a rims_rl\.core\.Core, got Linear; let it inherit that"):
+        make_core(f"{__name__}.no_core", 5, 12, 4, 2, 1)
 
 
 @pytest.mark.parametrize(
