@@ -132,15 +132,6 @@ def resolve(
     return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=distractors)
 
 
-def resolve_saved(about: dict[str, Any], **changes: Any) -> Resolved:
-    """The environment that a ``policy.json`` names, with those ``changes`` that are not None."""
-    saved = about.get("env_options", {})
-    if not isinstance(about.get("env"), str) or not isinstance(saved, dict):
-        raise UserError("the run's policy.json does not say which environment the policy was trained on")
-    changed = {key: value for key, value in changes.items() if value is not None}
-    return resolve(about["env"], **{key: saved.get(key) for key in OPTIONS} | changed)
-
-
 def _find(name: str) -> Resolved:
     games, own = atari_games(), own_envs()
     short = name.removesuffix("NoFrameskip-v4")

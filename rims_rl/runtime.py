@@ -48,18 +48,18 @@ def load(path: str | Path, *, seed: int | None = None, threads: int = 1) -> Agen
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", f"{path}/nothing")
     try:
         session = onnxruntime.InferenceSession(Path(path).read_bytes(), options, providers=["CPUExecutionProvider"])
-        description = session.get_modelmeta().custom_metadata_map.get(KEY)
-        about = None if description is None else json.loads(description)
+        text = session.get_modelmeta().custom_metadata_map.get(KEY)
+        description = None if text is None else json.loads(text)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # onnxruntime's errors have no class in common
         reason = str(error).splitlines()[0]
         raise UserError(f"{path} is damaged or not an ONNX file: {reason}") from error
-    if not isinstance(about, dict):
+    if not isinstance(description, dict):
         raise UserError(f"{path} is not a policy: it has no description by rims-rl; write one with `rims-rl export`")
     try:
-        _check_actions(about["action_space"], {output.name: output.shape for output in session.get_outputs()})
-        return Agent(session, about, seed)
+        _check_actions(description["action_space"], {output.name: output.shape for output in session.get_outputs()})
+        return Agent(session, description, seed)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} is not a policy that rims-rl exported ({reason}); write one anew") from error
@@ -69,12 +69,14 @@ class Agent:
     """A policy with the states of its environments. Made by :func:`load`.
 
     Attributes:
-        about: what the file says of itself: environment, spaces, sizes, versions, score.
+        description: what the file says of itself: environment, spaces, sizes, versions, score.
         state: the pair `(h, c)`, each `(layers, environments, hidden_size)`; None before the first step.
     """
 
-    def __init__(self, session: onnxruntime.InferenceSession, about: dict[str, Any], seed: int | None = None) -> None:
-        self.about = about
+    def __init__(
+        self, session: onnxruntime.InferenceSession, description: dict[str, Any], seed: int | None = None
+    ) -> None:
+        self.description = description
         self.state: tuple[np.ndarray, np.ndarray] | None = None
         self._session = session
         self._outputs = [output.name for output in session.get_outputs()]
@@ -147,7 +149,7 @@ class Agent:
         return inputs, next(iter(forms))[0]
 
     def _sample(self, result: dict[str, np.ndarray]) -> np.ndarray:
-        space = self.about["action_space"]
+        space = self.description["action_space"]
         if space["type"] == "Box":
             noise = self._random.standard_normal(result["action_mean"].shape)
             low, high = (np.array(space[bound], dtype=float) for bound in ("low", "high"))

@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl import runtime
 from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.saved.policy_files import describe_policy
 from rims_rl.common.errors import UserError
 from rims_rl.exporting.export import FORMATS
 from rims_rl.exporting.policy_step import PolicyStep
@@ -37,8 +38,8 @@ def file(tmp_path_factory):
     with torch.no_grad():
         policy.action_net.weight.mul_(100)
     path = tmp_path_factory.mktemp("runtime") / "policy.onnx"
-    about = {"env": "Anything", "action_space": {"type": "Discrete", "n": 3, "start": 2}}
-    FORMATS["onnx"].write(PolicyStep(policy, SPACE), about, SPACE, path)
+    description = describe_policy(policy, kwargs, env="Anything")
+    FORMATS["onnx"].write(PolicyStep(policy, SPACE), description, SPACE, path)
     return path
 
 
@@ -77,7 +78,7 @@ def test_the_most_likely_action_is_taken_unless_samples_are_wanted(file):
 
 def test_samples_of_every_kind_of_action_follow_their_distribution(file):
     agent, n = runtime.load(file, seed=0), 20000
-    agent.about = {"action_space": {"type": "Box", "low": [-1.0, "-inf"], "high": [1.0, "inf"]}}
+    agent.description = {"action_space": {"type": "Box", "low": [-1.0, "-inf"], "high": [1.0, "inf"]}}
     result = {"action": np.zeros(1, np.float32), "action_mean": np.full((n, 2), 0.5)}
     result["action_log_std"] = np.full((n, 2), np.log(0.2))
     action = agent._sample(result)
@@ -85,12 +86,12 @@ def test_samples_of_every_kind_of_action_follow_their_distribution(file):
     assert action[:, 1].mean() == pytest.approx(0.5, abs=0.01) and action[:, 1].std() == pytest.approx(0.2, abs=0.01)
 
     chances = np.array([0.2, 0.8, 0.1, 0.3, 0.6])
-    agent.about = {"action_space": {"type": "MultiDiscrete", "nvec": [2, 3]}}
+    agent.description = {"action_space": {"type": "MultiDiscrete", "nvec": [2, 3]}}
     action = agent._sample({"logits": np.log(np.tile(chances, (n, 1)))})
     got = [*(np.bincount(action[:, 0]) / n), *(np.bincount(action[:, 1]) / n)]
     np.testing.assert_allclose(got, chances, atol=0.02)
 
-    agent.about = {"action_space": {"type": "MultiBinary", "n": 2}}
+    agent.description = {"action_space": {"type": "MultiBinary", "n": 2}}
     logits = np.log(np.tile([0.2 / 0.8, 0.9 / 0.1], (n, 1)))
     action = agent._sample({"action": np.zeros(1, np.int8), "logits": logits})
     np.testing.assert_allclose(action.mean(0), [0.2, 0.9], atol=0.02)

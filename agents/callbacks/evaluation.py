@@ -14,7 +14,8 @@ from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 from rims_rl.agents.callbacks.base import TrainingCallback, due
 from rims_rl.agents.callbacks.rim_statistics import write_raster
 from rims_rl.agents.saved.checkpoints import seed_at
-from rims_rl.agents.saved.policy_files import read_about, save_policy
+from rims_rl.agents.saved.description import Description
+from rims_rl.agents.saved.policy_files import read_description, save_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 
@@ -34,12 +35,11 @@ class Evaluation(TrainingCallback):
         deterministic: bool,
         seed: int,
         run: Path,
-        policy_kwargs: dict[str, Any],
-        about: Callable[[], dict[str, Any]],
+        describe: Callable[[], Description],
     ) -> None:
         super().__init__()
         self._envs, self._freq, self._episodes, self._deterministic = envs, freq, episodes, deterministic
-        self._seed, self._run, self._policy_kwargs, self._about = seed, run, policy_kwargs, about
+        self._seed, self._run, self._describe = seed, run, describe
         self.history: dict[str, list[Any]] = {"timesteps": [], "results": [], "ep_lengths": []}
         self._best = -np.inf
 
@@ -47,9 +47,10 @@ class Evaluation(TrainingCallback):
         """Go on after the evaluations of ``history``; the best policy so far is the one on disk."""
         self.history = {name: list(history[name]) for name in self.history}
         try:
-            self._best = float(read_about(self._run / "best")["score"])
-        except (UserError, KeyError):
-            self._best = -np.inf
+            score = read_description(self._run / "best").score
+        except UserError:
+            score = None
+        self._best = score if isinstance(score, float) else -np.inf
         if self.history["timesteps"]:
             self._write()
         else:
@@ -80,7 +81,7 @@ class Evaluation(TrainingCallback):
         if mean > self._best:
             self._best = mean
             policy: Any = self.model.policy
-            save_policy(policy, self._run / "best", self._policy_kwargs, **self._about(), score=mean)
+            save_policy(policy, self._run / "best", self._describe().model_copy(update={"score": mean}))
 
     def _write(self) -> None:
         with replacing(self._run / "evaluations.npz") as temporary, temporary.open("wb") as file:

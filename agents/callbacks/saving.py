@@ -8,6 +8,7 @@ from typing import Any
 
 from rims_rl.agents.callbacks.base import TrainingCallback, due
 from rims_rl.agents.saved.checkpoints import start_games_again
+from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.policy_files import save_policy
 
 
@@ -54,13 +55,11 @@ class Checkpoints(TrainingCallback):
 class KeptPolicies(TrainingCallback):
     """Keeps the policy in ``<folder>/<steps>`` at the beginning and about every ``freq`` steps, to be played later."""
 
-    def __init__(
-        self, freq: int, folder: Path, policy_kwargs: dict[str, Any], about: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, freq: int, folder: Path, describe: Callable[[], Description]) -> None:
         super().__init__()
-        self._freq, self._folder, self._policy_kwargs, self._about = freq, folder, policy_kwargs, about
+        self._freq, self._folder, self._describe = freq, folder, describe
 
     def _on_rollout_start(self) -> None:
         if due(self.model, self._freq):
             policy: Any = self.model.policy
-            save_policy(policy, self._folder / str(self.model.num_timesteps), self._policy_kwargs, **self._about())
+            save_policy(policy, self._folder / str(self.model.num_timesteps), self._describe())

@@ -34,7 +34,7 @@ COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 
 def capture(model: RecurrentPPO) -> dict[str, Any]:
     """All that training ``model`` goes on from. It is :class:`Diverged` if numbers in it are not finite."""
-    logger, normalise = model.logger, model.get_vec_normalize_env()
+    logger, normalize = model.logger, model.get_vec_normalize_env()
     state = {
         "engine": engine_of(model.policy),
         "policy": model.policy.state_dict(),
@@ -46,10 +46,10 @@ def capture(model: RecurrentPPO) -> dict[str, Any]:
         "unwritten": {
             name: (float(value), logger.name_to_excluded[name]) for name, value in logger.name_to_value.items()
         },
-        "normalisation": None if normalise is None else statistics_of_training(normalise),
+        "normalization": None if normalize is None else statistics_of_training(normalize),
         "generators": _generators(model),
     }
-    for part in ("policy", "optimizer", "normalisation"):
+    for part in ("policy", "optimizer", "normalization"):
         if not _is_finite(state[part]):
             raise Diverged(f"the {part} holds numbers that are not finite")
     return state
@@ -76,6 +76,8 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
             log.warning("%s is damaged (%s); trying the one before", path, error)
             damaged.append(path)
             continue
+        if "normalisation" in state:  # so in version 0.1
+            state["normalization"] = state.pop("normalisation")
         _check(state, path)
         for other in damaged:
             other.rename(free_name(folder, f"{other.name}.damaged", ""))
@@ -93,8 +95,8 @@ def restore(model: RecurrentPPO, state: dict[str, Any]) -> None:
     model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
     for name, (value, excluded) in state["unwritten"].items():
         model.logger.record(name, value, excluded)
-    if (normalise := model.get_vec_normalize_env()) is not None:
-        restore_statistics(normalise, state["normalisation"])
+    if (normalize := model.get_vec_normalize_env()) is not None:
+        restore_statistics(normalize, state["normalization"])
     _set_generators(model, state["generators"])
 
 
@@ -151,7 +153,7 @@ class _Checkpoint(BaseModel):
     episodes: list[dict[str, Any]]
     successes: list[bool]
     unwritten: dict[str, tuple[float, Any]]
-    normalisation: dict[str, Any] | None
+    normalization: dict[str, Any] | None
     generators: _Generators
     evaluations: dict[str, list[Any]]
     monitor_size: NonNegativeInt

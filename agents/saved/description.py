@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from gymnasium import spaces
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
 from rims_rl.common.errors import UserError
 
@@ -118,14 +127,18 @@ class _PolicyArguments(_Model):
     lstm_kwargs: dict[str, Any] | None = None
 
 
-class _Statistics(_Model):
+class Statistics(_Model):
+    """Of the observations that training has seen."""
+
     mean: Numbers
     var: Numbers
     count: float
 
 
-class _Normalisation(_Model):
-    observations: dict[str, _Statistics]
+class Normalization(_Model):
+    """How observations were normalized: as Stable-Baselines3's ``VecNormalize`` does."""
+
+    observations: dict[str, Statistics]  # by key for Dict observations, else under ""
     clip: float
     epsilon: float
 
@@ -138,7 +151,7 @@ class _EnvironmentOptions(_Model):
     distractors: str | None = None
 
 
-class _Score(_Model):
+class Score(_Model):
     """Of an exported policy, see ``rims-rl evaluate``."""
 
     mean: float
@@ -169,16 +182,41 @@ class Description(BaseModel):
     init_from: str | None = None
     carry: str | None = None
     columns: list[str] = []
-    normalisation: _Normalisation | None = None
-    score: float | _Score | None = None
+    normalization: Normalization | None = Field(
+        default=None,
+        validation_alias=AliasChoices("normalization", "normalisation"),  # version 0.1 wrote the second
+    )
+    score: float | Score | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written: what was given, without defaults."""
+        return self.model_dump(exclude_unset=True)
+
+    def given_policy_kwargs(self) -> dict[str, Any]:
+        """What the policy was made with, without defaults."""
+        return self.policy_kwargs.model_dump(exclude_unset=True)
 
 
-def check_description(data: Any, where: str) -> dict[str, Any]:
-    """``data``, if it is what :class:`Description` says; a UserError names the first thing that is not."""
+class ExportedDescription(Description):
+    """Of a policy that was exported, with what people want to know of it."""
+
+    score: Score | None = None
+    action_meanings: list[str] | None
+    date: str
+    rims_rl: str
+    commit: str | None
+    torch: str
+    numpy: str
+
+
+def check_description(data: Any, where: str) -> Description:
+    """What ``data`` says; a UserError names the first thing in it that is not as it should be."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UserError(f"{where} is not a policy description of format {FORMAT}, which this version of rims-rl reads")
     try:
-        _check_statistics(Description.model_validate(data))
+        description = Description.model_validate(data)
+        _check_statistics(description)
+        description.to_json()  # refuses what is nested too deep to be written again
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         place, got = ".".join(map(str, detail["loc"])), repr(detail["input"])[:80]
@@ -187,16 +225,16 @@ def check_description(data: Any, where: str) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise UserError(f"{where} does not describe a policy that can be built: {error}") from error
-    return data
+    return description
 
 
-def check_against_weights(data: dict[str, Any], weights: dict[str, torch.Tensor], file: str) -> None:
+def check_against_weights(description: Description, weights: dict[str, torch.Tensor], file: str) -> None:
     """A ValueError if a checked description speaks of more than the weights can hold. Nothing is built before."""
-    total, description = sum(weight.numel() for weight in weights.values()), Description.model_validate(data)
+    total = sum(weight.numel() for weight in weights.values())
     options, seen, done = description.policy_kwargs, description.observation_space, description.action_space
     if max(options.num_layers, options.n_lstm_layers or 1, options.columns) > len(weights):
         raise ValueError(f"it has more layers than the {len(weights)} weights of {file}")
-    if (number := max(_integers(data["policy_kwargs"]), default=0)) > max(total, len(weights)):
+    if (number := max(_integers(description.given_policy_kwargs()), default=0)) > max(total, len(weights)):
         raise ValueError(f"{number} is more than the {total:,} numbers that {file} holds")
     if seen.size() > max(SMALL, 4 * total):  # convolutions may have fewer weights than what they read
         raise ValueError(f"observations of {seen.size():,} numbers are too large for the {total:,} of {file}")
@@ -205,19 +243,19 @@ def check_against_weights(data: dict[str, Any], weights: dict[str, torch.Tensor]
 
 
 def _check_statistics(description: Description) -> None:
-    if description.normalisation is None:
+    if description.normalization is None:
         return
     space = description.observation_space
     parts = space.spaces if isinstance(space, _Dict) else {"": space}
-    if not description.normalisation.observations:
-        raise ValueError("normalisation: it is of no observations")
-    for key, statistics in description.normalisation.observations.items():
+    if not description.normalization.observations:
+        raise ValueError("normalization: it is of no observations")
+    for key, statistics in description.normalization.observations.items():
         part = parts.get(key)
         if not isinstance(part, _Box):
-            raise ValueError(f"normalisation: there is no Box {key!r} among the observations")
+            raise ValueError(f"normalization: there is no Box {key!r} among the observations")
         for name, numbers in (("mean", statistics.mean), ("var", statistics.var)):
             if (shape := np.shape(np.array(numbers, dtype=float))) != tuple(part.shape):
-                raise ValueError(f"normalisation: {name} of {key!r} must have shape {part.shape}, got {shape}")
+                raise ValueError(f"normalization: {name} of {key!r} must have shape {part.shape}, got {shape}")
 
 
 def _integers(value: Any) -> Iterator[int]:

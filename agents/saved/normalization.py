@@ -1,4 +1,4 @@
-"""Statistics of normalised observations as plain data: what ``vecnormalize.pkl`` holds, without pickle."""
+"""Statistics of normalized observations as plain data: what ``vecnormalize.pkl`` holds, without pickle."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-
-def statistics_to_json(envs: VecNormalize) -> dict[str, Any]:
-    """Mean and variance of the observations, by key for Dict observations, and how they are clipped."""
-    parts = {key: _describe(rms) for key, rms in _by_key(envs).items()}
-    return {"observations": parts, "clip": envs.clip_obs, "epsilon": envs.epsilon}
+from rims_rl.agents.saved.description import Normalization, Statistics
 
 
-def with_statistics(envs: VecEnv, data: dict[str, Any] | None) -> VecEnv:
-    """``envs`` with observations normalised by ``data``; as they are if it is None."""
-    if data is None:
+def statistics_of(envs: VecNormalize) -> Normalization:
+    """Mean and variance of the observations, and how they are clipped."""
+    observations = {key: _describe(rms) for key, rms in _by_key(envs).items()}
+    return Normalization(observations=observations, clip=envs.clip_obs, epsilon=envs.epsilon)
+
+
+def with_statistics(envs: VecEnv, normalization: Normalization | None) -> VecEnv:
+    """``envs`` with observations normalized; as they are if it is None."""
+    if normalization is None:
         return envs
-    keys = [key for key in data["observations"] if key] or None
     wrapped = VecNormalize(
-        envs, training=False, norm_reward=False, clip_obs=data["clip"], epsilon=data["epsilon"], norm_obs_keys=keys
+        envs,
+        training=False,
+        norm_reward=False,
+        clip_obs=normalization.clip,
+        epsilon=normalization.epsilon,
+        norm_obs_keys=[key for key in normalization.observations if key] or None,
     )
-    start_from_statistics(wrapped, data)
+    start_from_statistics(wrapped, normalization)
     return wrapped
 
 
-def start_from_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
-    """Set what :func:`statistics_to_json` returned."""
+def start_from_statistics(envs: VecNormalize, normalization: Normalization) -> None:
+    """Set what :func:`statistics_of` returned."""
     for key, rms in _by_key(envs).items():
-        _set(rms, data["observations"][key])
+        _set(rms, normalization.observations[key])
 
 
 def freeze_statistics(envs: VecNormalize) -> None:
@@ -40,14 +46,15 @@ def freeze_statistics(envs: VecNormalize) -> None:
 
 
 def statistics_of_training(envs: VecNormalize) -> dict[str, Any]:
-    """What training goes on with: also statistics of the rewards."""
-    return {**statistics_to_json(envs), "rewards": _describe(envs.ret_rms)}
+    """What training goes on with, as plain data: also statistics of the rewards."""
+    return {**statistics_of(envs).model_dump(), "rewards": _describe(envs.ret_rms).model_dump()}
 
 
 def restore_statistics(envs: VecNormalize, data: dict[str, Any]) -> None:
     """Set what :func:`statistics_of_training` returned."""
-    start_from_statistics(envs, data)
-    _set(envs.ret_rms, data["rewards"])
+    rewards = Statistics.model_validate(data["rewards"])
+    start_from_statistics(envs, Normalization.model_validate({k: v for k, v in data.items() if k != "rewards"}))
+    _set(envs.ret_rms, rewards)
 
 
 class _Frozen(RunningMeanStd):
@@ -59,9 +66,9 @@ def _by_key(envs: VecNormalize) -> dict[str, RunningMeanStd]:
     return envs.obs_rms if isinstance(envs.obs_rms, dict) else {"": envs.obs_rms}
 
 
-def _describe(rms: RunningMeanStd) -> dict[str, Any]:
-    return {"mean": rms.mean.tolist(), "var": rms.var.tolist(), "count": rms.count}
+def _describe(rms: RunningMeanStd) -> Statistics:
+    return Statistics(mean=rms.mean.tolist(), var=rms.var.tolist(), count=rms.count)
 
 
-def _set(rms: RunningMeanStd, data: dict[str, Any]) -> None:
-    rms.mean, rms.var, rms.count = np.array(data["mean"]), np.array(data["var"]), data["count"]
+def _set(rms: RunningMeanStd, statistics: Statistics) -> None:
+    rms.mean, rms.var, rms.count = np.array(statistics.mean), np.array(statistics.var), statistics.count

@@ -23,12 +23,13 @@ from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, 
 from rims_rl.agents.saved.description import (
     FORMAT,
     SMALL,
+    Description,
     check_against_weights,
     check_description,
     space_from_json,
     space_to_json,
 )
-from rims_rl.agents.saved.normalization import statistics_to_json
+from rims_rl.agents.saved.normalization import statistics_of
 from rims_rl.common.errors import Diverged, UserError
 from rims_rl.common.files import replacing, write_json
 
@@ -37,29 +38,49 @@ POLICIES = {policy.__name__: policy for policy in (MlpRimsPolicy, CnnRimsPolicy,
 ACTIVATIONS = {activation.__name__: activation for activation in (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU)}
 
 
-def save_policy(policy: MlpRimsPolicy, folder: Path, policy_kwargs: dict[str, Any], **about: Any) -> None:
-    """Write ``policy.safetensors`` and ``policy.json`` into ``folder``; ``about`` is kept in the description as it is.
+def describe_policy(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **others: Any) -> Description:
+    """How to build ``policy``, and with ``others`` more fields of its description, such as ``env``.
 
-    ``policy_kwargs`` are those the policy was made with, without optimizers. A policy whose weights are not finite is
-    :class:`Diverged`, and nothing is written.
+    ``policy_kwargs`` are those that it was made with; optimizers among them are left out.
     """
-    description = _describe(policy, policy_kwargs, **about)
+    if type(policy).__name__ not in POLICIES:
+        raise UserError(f"a {type(policy).__name__} cannot be written without pickle; use one of {', '.join(POLICIES)}")
+    kwargs = {key: value for key, value in policy_kwargs.items() if not key.startswith("optimizer")}
+    if "activation_fn" in kwargs:
+        kwargs["activation_fn"] = kwargs["activation_fn"].__name__
+    description = {
+        "format": FORMAT,
+        "policy": type(policy).__name__,
+        "policy_kwargs": kwargs,
+        "observation_space": space_to_json(policy.observation_space),
+        "action_space": space_to_json(policy.action_space),
+        "use_sde": policy.use_sde,
+        **others,
+    }
+    return check_description(description, "what is to be written without pickle")
+
+
+def save_policy(policy: MlpRimsPolicy, folder: Path, description: Description) -> None:
+    """Write ``policy.safetensors`` and ``policy.json`` into ``folder``.
+
+    A policy whose weights are not finite is :class:`Diverged`, and nothing is written.
+    """
     save_shared(policy, folder / "policy.safetensors", description)
-    write_json(folder / "policy.json", description)
+    write_json(folder / "policy.json", description.to_json())
 
 
-def save_shared(policy: MlpRimsPolicy, path: Path, about: dict[str, Any]) -> None:
-    """Write weights and ``about``, which :func:`load_policy` gave, into one ``.safetensors`` file."""
+def save_shared(policy: MlpRimsPolicy, path: Path, description: Description) -> None:
+    """Write weights and description into one ``.safetensors`` file."""
     weights = {name: weight.detach().contiguous() for name, weight in weights_of(policy).items()}
     for name, weight in weights.items():
         if not weight.isfinite().all():
             raise Diverged(f"{name!r} of the policy holds numbers that are not finite")
     with replacing(path) as temporary:
-        temporary.write_bytes(save(weights, {KEY: json.dumps(about)}))
+        temporary.write_bytes(save(weights, {KEY: json.dumps(description.to_json())}))
 
 
-def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[MlpRimsPolicy, dict[str, Any]]:
-    """A policy and everything its description says. A UserError says what is wrong with it.
+def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[MlpRimsPolicy, Description]:
+    """A policy and its description. A UserError says what is wrong with it.
 
     ``path`` is the folder of a run, a ``.safetensors`` file that was exported or, only with ``trust``, a ``.zip`` of
     Stable-Baselines3.
@@ -69,21 +90,22 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
     if path.suffix in (".onnx", ".pt2"):
         raise UserError(f"{path} is made to be run elsewhere; give the folder of the run or a .safetensors file")
     file = path if path.suffix == ".safetensors" else path / "policy.safetensors"
-    about = read_about(path)
+    description = read_description(path)
     try:
         weights = load_file(file, device=device)
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{file} is damaged or not a safetensors file: {error}") from error
-    kwargs = dict(about["policy_kwargs"])
+    kwargs = description.given_policy_kwargs()
     try:
         if "activation_fn" in kwargs:
             kwargs["activation_fn"] = ACTIVATIONS[kwargs["activation_fn"]]
         if "." in kwargs.get("core", ""):
             raise ValueError(f"the core {kwargs['core']!r} would import code; name it with rims_rl.register_core")
-        check_against_weights(about, weights, file.name)
-        observation_space, action_space = (space_from_json(about[key]) for key in ("observation_space", "action_space"))
-        make = POLICIES[about["policy"]]
-        build = partial(make, observation_space, action_space, _no_schedule, use_sde=about["use_sde"], **kwargs)
+        check_against_weights(description, weights, file.name)
+        observation_space = space_from_json(description.observation_space.model_dump())
+        action_space = space_from_json(description.action_space.model_dump())
+        make = POLICIES[description.policy]
+        build = partial(make, observation_space, action_space, _no_schedule, use_sde=description.use_sde, **kwargs)
         with torch.device("meta"):  # no memory is used before the sizes are known to be those of the file
             policy = build()
         sizes = {name: weight.shape for name, weight in weights_of(policy).items()}
@@ -97,10 +119,10 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
     policy.load_state_dict(weights, strict=False)  # names that stand for the same tensor are there once
     policy.to(device)
     policy.set_training_mode(False)
-    return policy, about
+    return policy, description
 
 
-def read_about(path: Path) -> dict[str, Any]:
+def read_description(path: Path) -> Description:
     """What a policy's ``.safetensors`` file, or that in the folder of a run, says of itself, checked for its form."""
     shared = path.suffix == ".safetensors"
     file, beside = (path, None) if shared else (path / "policy.safetensors", path / "policy.json")
@@ -126,7 +148,7 @@ def read_about(path: Path) -> dict[str, Any]:
     return check_description(data, str(file))
 
 
-def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, dict[str, Any]]:
+def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, Description]:
     """The policy of a whole Stable-Baselines3 model. Its environment's name is that of the run or of the file."""
     if not trust:
         raise UserError(
@@ -145,33 +167,16 @@ def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, dict
         raise UserError(f"{path} cannot be loaded as a model of Stable-Baselines3: {error}") from error
     policy.to(device)
     policy.set_training_mode(False)
-    beside = read_about(path.parent) if (path.parent / "policy.json").exists() else {"env": path.stem}
-    about = {key: beside[key] for key in ("env", "env_options", "algo", "seed") if key in beside}
-    about["steps"] = data["num_timesteps"]
+    origin: dict[str, Any] = {"env": path.stem}
+    if (path.parent / "policy.json").exists():
+        origin = read_description(path.parent).to_json()
+    origin = {key: origin[key] for key in ("env", "env_options", "algo", "seed") if key in origin}
     # where train puts it, and where rl_zoo3 does
     places = (path.parent / "vecnormalize.pkl", path.parent / path.stem / "vecnormalize.pkl")
     statistics = next((place for place in places if place.exists()), None)
-    about["normalisation"] = statistics and statistics_to_json(pickle.loads(statistics.read_bytes()))
-    return policy, _describe(policy, data["policy_kwargs"], **about)
-
-
-def _describe(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **about: Any) -> dict[str, Any]:
-    """How to build ``policy``, as plain data."""
-    if type(policy).__name__ not in POLICIES:
-        raise UserError(f"a {type(policy).__name__} cannot be written without pickle; use one of {', '.join(POLICIES)}")
-    kwargs = {key: value for key, value in policy_kwargs.items() if not key.startswith("optimizer")}
-    if "activation_fn" in kwargs:
-        kwargs["activation_fn"] = kwargs["activation_fn"].__name__
-    description = {
-        "format": FORMAT,
-        "policy": type(policy).__name__,
-        "policy_kwargs": kwargs,
-        "observation_space": space_to_json(policy.observation_space),
-        "action_space": space_to_json(policy.action_space),
-        "use_sde": policy.use_sde,
-        **about,
-    }
-    return check_description(description, "what is to be written without pickle")
+    normalization = statistics and statistics_of(pickle.loads(statistics.read_bytes()))
+    origin |= {"steps": data["num_timesteps"], "normalization": normalization}
+    return policy, describe_policy(policy, data["policy_kwargs"], **origin)
 
 
 def _no_schedule(progress: float) -> float:
@@ -180,8 +185,8 @@ def _no_schedule(progress: float) -> float:
 
 def weights_of(policy: MlpRimsPolicy) -> dict[str, torch.Tensor]:
     """Every tensor that is saved of the policy, once, although its encoder goes by three names."""
-    saved = policy.state_dict().keys()
-    return {**dict(policy.named_parameters()), **{name: b for name, b in policy.named_buffers() if name in saved}}
+    names = policy.state_dict().keys()
+    return {**dict(policy.named_parameters()), **{name: b for name, b in policy.named_buffers() if name in names}}
 
 
 def _check_weights(path: Path, weights: dict[str, torch.Tensor], sizes: dict[str, torch.Size]) -> None:

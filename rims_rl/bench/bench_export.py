@@ -16,7 +16,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rims_rl import runtime
 from rims_rl.agents import CnnRimsPolicy
-from rims_rl.agents.saved.policy_files import space_to_json
+from rims_rl.agents.saved.policy_files import describe_policy
 from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.exporting.export import FORMATS, load_compiled
 from rims_rl.exporting.policy_step import PolicyStep
@@ -31,12 +31,13 @@ def bench_export(options: BenchOptions) -> dict[str, Any]:
     started = time.time()
     compiler = shutil.which("g++") is not None
     with torch_threads(threads), tempfile.TemporaryDirectory() as folder:
-        policy = CnnRimsPolicy(FRAMES, ACTIONS, lambda _: 0.0, num_rims=6, num_active=4, rim_size=100)
+        sizes: dict[str, Any] = {"num_rims": 6, "num_active": 4, "rim_size": 100}
+        policy = CnnRimsPolicy(FRAMES, ACTIONS, lambda _: 0.0, **sizes)
         policy.set_training_mode(False)
         formats = ["onnx"] + (["pt2"] if compiler and not quick else [])
         for name in formats:
-            about = {"action_space": space_to_json(ACTIONS)}
-            FORMATS[name].write(PolicyStep(policy, FRAMES), about, FRAMES, Path(folder) / f"policy.{name}")
+            description = describe_policy(policy, sizes)
+            FORMATS[name].write(PolicyStep(policy, FRAMES), description, FRAMES, Path(folder) / f"policy.{name}")
         cases: list[dict[str, Any]] = []
         for batch in (1, 8):
             steps = {"torch": _eager(policy, batch)}

@@ -20,9 +20,10 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import summary
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import resolve, resolve_saved
+from rims_rl.envs.names import resolve
 from rims_rl.evaluation.drop_and_force import intervene
 from rims_rl.evaluation.options import EvaluateOptions
+from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, write_record
 
@@ -34,7 +35,7 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
     started, run, episodes, random = time.time(), options.run, options.episodes, options.random
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    deterministic, steps, normalisation = options.deterministic, None, None
+    deterministic, steps, normalization = options.deterministic, None, None
     policy: Any
     if random:
         if deterministic is not None:
@@ -43,13 +44,13 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
             raise UserError("`random` plays random actions: leave out `drop` and `force`")
         env = resolve(run.as_posix(), **options.env_options)
     else:
-        policy, about = load_policy(run, trust=options.trust)
-        env, steps = resolve_saved(about, **options.env_options), about.get("steps")
-        normalisation = about.get("normalisation")
+        policy, description = load_policy(run, trust=options.trust)
+        env, steps = resolve_saved(description, **options.env_options), description.steps
+        normalization = description.normalization
         if deterministic is None:
             deterministic = env.deterministic
     envs = make_envs(env, min(options.n_envs, episodes), options.seed, options.threads, clip_rewards=False)
-    envs = with_statistics(envs, normalisation)
+    envs = with_statistics(envs, normalization)
     if random:
         policy = _RandomActions(envs.action_space, options.seed)
     with (

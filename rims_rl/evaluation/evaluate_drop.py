@@ -15,11 +15,11 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import write_json
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import resolve_saved
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
 from rims_rl.evaluation.evaluate_variants import draw_bars
 from rims_rl.evaluation.options import EvaluateOptions
 from rims_rl.evaluation.play_variants import describe_episodes, describe_run, play_episodes
+from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.provenance import provenance
 
 WHAT = (
@@ -48,9 +48,9 @@ def evaluate_each(options: EvaluateOptions) -> DropEachResult:
     if options.random:
         raise UserError("`random` plays random actions: leave out `drop` and `force`")
     torch.set_num_threads(options.threads)
-    policy, about = load_policy(run, trust=options.trust)
+    policy, description = load_policy(run, trust=options.trust)
     check_rims(policy, run, "`drop` takes out")
-    env = resolve_saved(about, **options.env_options)
+    env = resolve_saved(description, **options.env_options)
     deterministic = env.deterministic if options.deterministic is None else options.deterministic
     out = options.out or (run / "drop_each.json" if run.is_dir() else run.with_suffix(".drop_each.json"))
     if out.suffix != ".json":
@@ -62,7 +62,7 @@ def evaluate_each(options: EvaluateOptions) -> DropEachResult:
         bar = progress.add_task(f"{total:,} episodes of {env.name}", total=total)
         for name, drop in removals.items():
             envs = make_envs(env, min(options.n_envs, episodes), seed, options.threads, clip_rewards=False)
-            envs = with_statistics(envs, about.get("normalisation"))
+            envs = with_statistics(envs, description.normalization)
             torch.manual_seed(seed)
             with intervene(policy, run, drop, options.force):
                 played[name] = play_episodes(policy, envs, episodes, deterministic, lambda: progress.advance(bar))
@@ -72,7 +72,7 @@ def evaluate_each(options: EvaluateOptions) -> DropEachResult:
         one |= {"loss": one.pop("drop"), "loss_95": one.pop("drop_95")}
     result = {
         "what": WHAT,
-        **describe_run(run, policy, about),
+        **describe_run(run, policy, description),
         "env": env._asdict(),
         "force": list(options.force),
         "deterministic": deterministic,

@@ -16,11 +16,11 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.figures import save_figure
 from rims_rl.common.files import write_json
-from rims_rl.envs.names import resolve_saved
 from rims_rl.envs.variants import choose_variants
 from rims_rl.evaluation.compare import check_comparable, compare_runs
 from rims_rl.evaluation.options import VariantsOptions
 from rims_rl.evaluation.play_variants import describe_run, play_variants
+from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.provenance import provenance
 
 Cell = tuple[float, Sequence[float] | None]  # a value and its interval

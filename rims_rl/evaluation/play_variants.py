@@ -12,15 +12,17 @@ from gymnasium import spaces
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
+from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import mean_difference, rate_difference, summary, wilson
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.names import Resolved
 from rims_rl.envs.variants import choose_variants, settings_of, variants_of
 from rims_rl.evaluation.options import VariantsOptions
+from rims_rl.runs.environment import resolve_saved
 
 
 def play_variants(run: Path, options: VariantsOptions, report: Callable[[], None] | None = None) -> dict[str, Any]:
@@ -30,8 +32,8 @@ def play_variants(run: Path, options: VariantsOptions, report: Callable[[], None
     is the same too, policies meet the same rooms, or games that start alike. ``report`` is called after each episode.
     """
     torch.set_num_threads(options.threads)
-    policy, about = load_policy(run, trust=options.trust)
-    trained = resolve_saved(about)
+    policy, description = load_policy(run, trust=options.trust)
+    trained = resolve_saved(description)
     chosen = choose_variants(trained, options.variants)
     deterministic = trained.deterministic if options.deterministic is None else options.deterministic
     seed, episodes, n_envs = options.seed, options.episodes, min(options.n_envs, options.episodes)
@@ -39,14 +41,14 @@ def play_variants(run: Path, options: VariantsOptions, report: Callable[[], None
     settings, played = {}, {}
     for name, env in chosen.items():
         envs = make_envs(env, n_envs, seed, options.threads, clip_rewards=False)
-        envs = with_statistics(envs, about.get("normalisation"))
+        envs = with_statistics(envs, description.normalization)
         check_observations(policy, envs, run, env)
         torch.manual_seed(seed)
         played[name] = play_episodes(policy, envs, episodes, deterministic, report)
         settings[name] = settings_of(env, envs)  # known after a reset
         envs.close()
     return {
-        **describe_run(run, policy, about),
+        **describe_run(run, policy, description),
         "reference": reference,
         "deterministic": deterministic,
         "evaluation_seed": seed,
@@ -59,15 +61,17 @@ def play_variants(run: Path, options: VariantsOptions, report: Callable[[], None
     }
 
 
-def describe_run(run: Path, policy: Any, about: dict[str, Any]) -> dict[str, Any]:
+def describe_run(run: Path, policy: Any, description: Description) -> dict[str, Any]:
     """Which run it is, for result files: without the folders of this machine."""
     return {
         "run": "/".join(run.resolve().parts[-3:]),
-        "env": resolve_saved(about)._asdict(),
-        "core": about["policy_kwargs"].get("core", "rims"),
-        **{key: about.get(key) for key in ("algo", "seed", "steps")},
+        "env": resolve_saved(description)._asdict(),
+        "core": description.policy_kwargs.core,
+        "algo": description.algo,
+        "seed": description.seed,
+        "steps": description.steps,
         "parameters": sum(parameter.numel() for parameter in policy.parameters()),
-        "policy_kwargs": about["policy_kwargs"],
+        "policy_kwargs": description.given_policy_kwargs(),
     }
 
 

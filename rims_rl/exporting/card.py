@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from rims_rl.agents.saved.description import ExportedDescription
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 
@@ -20,55 +21,54 @@ def check_card(folder: Path) -> None:
         raise UserError(f"{card} is not a model card of rims-rl and would be lost; choose another folder with `out`")
 
 
-def write_card(file: Path, about: dict[str, Any]) -> Path:
+def write_card(file: Path, description: ExportedDescription) -> Path:
     """Write ``README.md`` beside the exported ``file``, and return its path."""
     check_card(file.parent)
     card = file.with_name("README.md")
-    front = yaml.safe_dump(_front_matter(about), sort_keys=False)
+    front = yaml.safe_dump(_front_matter(description), sort_keys=False)
     with replacing(card) as temporary:
-        temporary.write_text(f"---\n{front}---\n\n{_page(file, about)}")
+        temporary.write_text(f"---\n{front}---\n\n{_page(file, description)}")
     return card
 
 
-def _front_matter(about: dict[str, Any]) -> dict[str, Any]:
+def _front_matter(description: ExportedDescription) -> dict[str, Any]:
     name, value = LIBRARY.split(": ")
     data: dict[str, Any] = {
         name: value,
-        "tags": [about["env"], "deep-reinforcement-learning", "reinforcement-learning", "rims-rl"],
+        "tags": [description.env, "deep-reinforcement-learning", "reinforcement-learning", "rims-rl"],
     }
-    if score := about["score"]:
+    if score := description.score:
         result = {
             "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
-            "dataset": {"name": about["env"], "type": about["env"]},
+            "dataset": {"name": description.env, "type": description.env},
             "metrics": [
                 {
                     "type": "mean_reward",
-                    "value": f"{score['mean']:.2f} +/- {score['std']:.2f}",
+                    "value": f"{score.mean:.2f} +/- {score.std:.2f}",
                     "name": "mean_reward",
                     "verified": False,
                 }
             ],
         }
-        data["model-index"] = [{"name": _algorithm(about), "results": [result]}]
+        data["model-index"] = [{"name": _algorithm(description), "results": [result]}]
     return data
 
 
-def _page(file: Path, about: dict[str, Any]) -> str:
-    kwargs = about["policy_kwargs"]
-    core = kwargs.get("core", "rims")
+def _page(file: Path, description: ExportedDescription) -> str:
+    kwargs = description.given_policy_kwargs()
     sizes = ", ".join(f"{key} {kwargs[key]}" for key in ("num_rims", "num_active", "rim_size") if key in kwargs)
-    trained = f"{about['steps']:,} steps" if about.get("steps") else "an unknown number of steps"
+    trained = f"{description.steps:,} steps" if description.steps else "an unknown number of steps"
     page = (
-        f"# {_algorithm(about)} on {about['env']}\n\n"
-        f"A `{about['policy']}` with the core `{core}` ({sizes}), trained with {_algorithm(about)} on "
-        f"`{about['env']}` for {trained} by rims-rl.\n\n## Score\n\n"
+        f"# {_algorithm(description)} on {description.env}\n\n"
+        f"A `{description.policy}` with the core `{description.policy_kwargs.core}` ({sizes}), trained with "
+        f"{_algorithm(description)} on `{description.env}` for {trained} by rims-rl.\n\n## Score\n\n"
     )
-    if score := about["score"]:
-        low, high = score["mean_95"]
+    if score := description.score:
+        low, high = score.mean_95
         page += (
-            f"Mean {score['mean']:.1f} (95 % interval {low:.1f} to {high:.1f}), median {score['median']:.1f}, standard "
-            f"deviation {score['std']:.1f}, over {score['episodes']} episodes with "
-            f"{'most likely' if score['deterministic'] else 'sampled'} actions, one training run. "
+            f"Mean {score.mean:.1f} (95 % interval {low:.1f} to {high:.1f}), median {score.median:.1f}, standard "
+            f"deviation {score.std:.1f}, over {score.episodes} episodes with "
+            f"{'most likely' if score.deterministic else 'sampled'} actions, one training run. "
             "Written by `rims-rl evaluate`.\n\n"
         )
     else:
@@ -87,9 +87,10 @@ def _page(file: Path, about: dict[str, Any]) -> str:
             "```python\nfrom rims_rl.exporting.export import load_compiled\n\n"
             f'step = load_compiled("{file.name}", trust=True)  # native code: only from people you trust\n```\n'
         )
-    versions = ", ".join(f"{name} {about[name]}" for name in ("rims_rl", "commit", "torch", "numpy") if about[name])
-    return page + f"\nExported {about['date']} with {versions}.\n"
+    names = ("rims_rl", "commit", "torch", "numpy")
+    versions = ", ".join(f"{name} {version}" for name in names if (version := getattr(description, name)))
+    return page + f"\nExported {description.date} with {versions}.\n"
 
 
-def _algorithm(about: dict[str, Any]) -> str:
-    return {"ppo": "RecurrentPPO", "a2c": "RecurrentA2C"}.get(about.get("algo", ""), "an unknown algorithm")
+def _algorithm(description: ExportedDescription) -> str:
+    return {"ppo": "RecurrentPPO", "a2c": "RecurrentA2C"}.get(description.algo or "", "an unknown algorithm")

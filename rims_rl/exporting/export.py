@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rims_rl import runtime
 from rims_rl.agents.policies.rims_policies import DIVERGED, MlpRimsPolicy
+from rims_rl.agents.saved.description import Description, ExportedDescription
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy, save_shared, space_to_json
 from rims_rl.common.errors import UserError
@@ -32,10 +33,11 @@ from rims_rl.common.files import replacing, temporary_name
 from rims_rl.common.options import Options
 from rims_rl.core import RIM
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.names import Resolved
 from rims_rl.evaluation.evaluate import result_path
 from rims_rl.exporting.card import check_card, write_card
 from rims_rl.exporting.policy_step import PolicyStep
+from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, read_record
 
@@ -73,23 +75,22 @@ def export(options: ExportOptions) -> ExportResult:
     run, format = options.run, options.format
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
-    policy, about = load_policy(run, trust=options.trust)
+    policy, loaded = load_policy(run, trust=options.trust)
     if policy.use_sde:
         raise UserError(f"{run} explores with gSDE, whose noise is not part of a step; train with use_sde=False")
-    env = resolve_saved(about)
+    env = resolve_saved(loaded)
     out = options.out or (run if run.is_dir() else run.parent) / f"{env.name}.{format}"
     if out.suffix != f".{format}":
         raise UserError(f"`out` must end with .{format}, got {out}")
     if options.card:
         check_card(out.parent)
-    about |= {"score": _score(run, about.get("steps")), "action_meanings": _action_meanings(env)}
-    about |= {key: value for key, value in provenance().items() if key not in ("seconds", "machine", "loops")}
+    description = _describe_export(loaded, _score(run, loaded.steps), _action_meanings(env))
 
     temporary = temporary_name(out, out.suffix)  # the compiler wants the suffix at the end
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with _status(f"writing the policy and playing {env.name} with it", options.progress):
-            checks = _write(policy, about, env, FORMATS[format], temporary, options.check_steps)
+            checks = _write(policy, description, env, FORMATS[format], temporary, options.check_steps)
         worst = max(checks, key=lambda check: np.nan_to_num(check.difference, nan=np.inf))
         if not worst.difference <= TOLERANCE:  # NaN is refused, too
             state = max(check.state for check in checks)
@@ -108,7 +109,7 @@ def export(options: ExportOptions) -> ExportResult:
         module = out.with_name("rims_runtime.py")
         with replacing(module) as new:
             shutil.copyfile(runtime.__file__, new)
-    card = write_card(out, about) if options.card else None
+    card = write_card(out, description) if options.card else None
     steps, episodes = (sum(numbers) for numbers in list(zip(*checks, strict=True))[:2])
     return ExportResult(out, module, card, steps, episodes, worst.difference)
 
@@ -164,18 +165,18 @@ def load_compiled(path: Path, trust: bool = False) -> Any:
 
 
 def _write(
-    policy: MlpRimsPolicy, about: dict[str, Any], env: Resolved, format: Format, path: Path, steps: int
+    policy: MlpRimsPolicy, description: Description, env: Resolved, format: Format, path: Path, steps: int
 ) -> list[Check]:
     """Write the file, and compare it with the policy: four environments, then one."""
     checks: list[Check] = []
     for n_envs in (4, 1):
         envs = make_envs(env, n_envs, 0, 1, clip_rewards=False)
         try:
-            step = PolicyStep(policy, envs.observation_space, about.get("normalisation"))
+            step = PolicyStep(policy, envs.observation_space, description.normalization)
             if not checks:
-                format.write(step, about, envs.observation_space, path)
+                format.write(step, description, envs.observation_space, path)
             player = format.read(path, envs.observation_space)
-            checks.append(compare(policy, player, with_statistics(envs, about.get("normalisation")), steps))
+            checks.append(compare(policy, player, with_statistics(envs, description.normalization), steps))
         finally:
             envs.close()
     return checks
@@ -231,6 +232,14 @@ def _join(policy: MlpRimsPolicy, states: RNNStates) -> State:
     return h, c
 
 
+def _describe_export(
+    description: Description, score: dict[str, Any] | None, action_meanings: list[str] | None
+) -> ExportedDescription:
+    versions = {key: value for key, value in provenance().items() if key not in ("seconds", "machine", "loops")}
+    added = {"score": score, "action_meanings": action_meanings, **versions}
+    return ExportedDescription.model_validate(description.to_json() | added)
+
+
 def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
     """What ``rims-rl evaluate`` found for this policy, and not for an earlier one of the same run."""
     path = result_path(run)
@@ -258,16 +267,16 @@ def _status(text: str, shown: bool) -> AbstractContextManager[Any]:
 # Formats
 
 
-def _write_safetensors(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
-    save_shared(step.policy, path, about)
+def _write_safetensors(step: PolicyStep, description: Description, space: spaces.Space[Any], path: Path) -> None:
+    save_shared(step.policy, path, description)
 
 
 def _read_safetensors(path: Path, space: spaces.Space[Any]) -> Player:
-    policy, about = load_policy(path)
-    return _player(PolicyStep(policy, space, about.get("normalisation")))
+    policy, description = load_policy(path)
+    return _player(PolicyStep(policy, space, description.normalization))
 
 
-def _write_onnx(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
+def _write_onnx(step: PolicyStep, description: Description, space: spaces.Space[Any], path: Path) -> None:
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)  # torchvision is not here
     with warnings.catch_warnings(action="ignore"):  # about torch's own code
         traced, outputs = _trace(step, space)
@@ -279,7 +288,7 @@ def _write_onnx(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any
             verbose=False,
             custom_translation_table={torch.ops.aten.sort.stable: _stable_sort},
         )
-    program.model.metadata_props[runtime.KEY] = json.dumps(_describe(step, about, space))
+    program.model.metadata_props[runtime.KEY] = json.dumps(_describe_step(step, description, space))
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # where in which file of this machine the exporter met it
     program.save(path, external_data=False)
@@ -296,10 +305,10 @@ def _read_onnx(path: Path, space: spaces.Space[Any]) -> Player:
     return play
 
 
-def _write_pt2(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any], path: Path) -> None:
+def _write_pt2(step: PolicyStep, description: Description, space: spaces.Space[Any], path: Path) -> None:
     if not any(shutil.which(compiler) for compiler in (os.environ.get("CXX", "g++"), "clang++")):
         raise UserError("`format` pt2 needs a C++ compiler, and there is no g++; install one, or use `format` onnx")
-    metadata = {runtime.KEY: json.dumps(_describe(step, about, space))}
+    metadata = {runtime.KEY: json.dumps(_describe_step(step, description, space))}
     with warnings.catch_warnings(action="ignore"):  # about torch's own code
         traced, _ = _trace(step, space)
         torch._inductor.aoti_compile_and_package(
@@ -312,7 +321,7 @@ def _read_pt2(path: Path, space: spaces.Space[Any]) -> Player:
 
 
 class Format(NamedTuple):
-    write: Callable[[PolicyStep, dict[str, Any], spaces.Space[Any], Path], None]
+    write: Callable[[PolicyStep, Description, spaces.Space[Any], Path], None]
     read: Callable[[Path, spaces.Space[Any]], Player]
 
 
@@ -323,10 +332,10 @@ FORMATS = {
 }
 
 
-def _describe(step: PolicyStep, about: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
-    """``about``, for those who run the step: the environment's space, and the size of the state."""
+def _describe_step(step: PolicyStep, description: Description, space: spaces.Space[Any]) -> dict[str, Any]:
+    """The description for those who run the step: the environment's space, and the size of the state."""
     sizes = {"layers": step.layers, "hidden_size": step.policy.lstm_hidden_state_shape[-1]}
-    return about | sizes | {"observation_space": space_to_json(space)}
+    return description.to_json() | sizes | {"observation_space": space_to_json(space)}
 
 
 def _trace(step: PolicyStep, space: spaces.Space[Any]) -> tuple[torch.export.ExportedProgram, list[str]]:

@@ -10,6 +10,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor, nn
 
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
+from rims_rl.agents.saved.description import Normalization
 from rims_rl.core import RIM, Core, State
 
 
@@ -19,7 +20,7 @@ class PolicyStep(nn.Module):
     Args:
         policy: of this step.
         observation_space: of the environment; images may have their channels last.
-        normalisation: statistics of observations, as :mod:`rims_rl.agents.saved.normalization` writes them.
+        normalization: statistics of observations.
 
     Inputs: observation, h, c, episode_start
         - **observation**: a batch of observations, or for a Dict space a dictionary of batches.
@@ -39,16 +40,16 @@ class PolicyStep(nn.Module):
         self,
         policy: MlpRimsPolicy,
         observation_space: spaces.Space[Any],
-        normalisation: dict[str, Any] | None = None,
+        normalization: Normalization | None = None,
     ) -> None:
         super().__init__()
         self.policy = policy
         self.layers: int = policy.num_layers * (1 if policy.lstm_critic is None else 2)
-        statistics = normalisation or {"observations": {}, "epsilon": 0.0, "clip": 0.0}
         inner = _by_key(policy.observation_space)
         self._prepare = nn.ModuleDict(
             {
-                f"_{key}": _Prepare(space.shape != inner[key].shape, statistics, key)  # "keys" is no name for a module
+                # "keys" is no name for a module
+                f"_{key}": _Prepare(space.shape != inner[key].shape, normalization, key)
                 for key, space in _by_key(observation_space).items()
             }
         )
@@ -100,23 +101,23 @@ class PolicyStep(nn.Module):
 
 
 class _Prepare(nn.Module):
-    """What vectorised environments do in Stable-Baselines3: normalise, then put channels first."""
+    """What vectorized environments do in Stable-Baselines3: normalize, then put channels first."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, channels_last: bool, statistics: dict[str, Any], key: str) -> None:
+    def __init__(self, channels_last: bool, normalization: Normalization | None, key: str) -> None:
         super().__init__()
-        self.channels_last, self.clip = channels_last, statistics["clip"]
-        part = statistics["observations"].get(key)
-        self.normalised = part is not None
-        if part is not None:  # in double precision, as VecNormalize has it
-            self.register_buffer("mean", torch.tensor(part["mean"], dtype=torch.float64))
-            var = torch.tensor(part["var"], dtype=torch.float64)
-            self.register_buffer("std", torch.sqrt(var + statistics["epsilon"]))
+        self.channels_last = channels_last
+        self.normalized = normalization is not None and key in normalization.observations
+        if normalization is not None and self.normalized:  # in double precision, as VecNormalize has it
+            statistics, self.clip = normalization.observations[key], normalization.clip
+            self.register_buffer("mean", torch.tensor(statistics.mean, dtype=torch.float64))
+            var = torch.tensor(statistics.var, dtype=torch.float64)
+            self.register_buffer("std", torch.sqrt(var + normalization.epsilon))
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.normalised:
+        if self.normalized:
             x = ((x.double() - self.mean) / self.std).clamp(-self.clip, self.clip).float()
         return x.permute(0, 3, 1, 2) if self.channels_last else x
 

@@ -28,17 +28,17 @@ class Recorded:
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as arrays:
-            self.about: dict[str, Any] = json.loads(str(arrays["about"]))
+            self.header: dict[str, Any] = json.loads(str(arrays["about"]))
             self.active, self.starts, events = arrays["active"], arrays["episode_starts"], arrays["events"]
-        happened = dict(zip(self.about["events"], events.T, strict=True))
+        happened = dict(zip(self.header["events"], events.T, strict=True))
         happened["after reward"] = np.roll(happened["reward"], 1) & ~self.starts
         # what always or never happens tells nothing
         self.events = {name: each for name, each in happened.items() if each.any() and not each.all()}
         self.usage = self.active.mean(0)
-        about = self.about
-        self.name = f"{about['run']}\n{about['env']['name']}"
-        if about["drop"] or about["force"]:
-            self.name += f", drop {about['drop']}, force {about['force']}"
+        header = self.header
+        self.name = f"{header['run']}\n{header['env']['name']}"
+        if header["drop"] or header["force"]:
+            self.name += f", drop {header['drop']}, force {header['force']}"
 
 
 def write_pictures(recordings: Sequence[Path], folder: Path) -> None:
@@ -69,9 +69,9 @@ def _statistics(one: Recorded) -> dict[str, Any]:
     begins = {name: switches(one.active, happened, one.starts, LAGS) for name, happened in one.events.items()}
     kept = ("run", "env", "steps", "num_rims", "num_active", "deterministic", "evaluation_seed", "drop", "force")
     return {
-        **{key: one.about[key] for key in kept},
+        **{key: one.header[key] for key in kept},
         "recorded_steps": len(one.active),
-        "scores": [episode["score"] for episode in one.about["episodes"] if episode["score"] is not None],
+        "scores": [episode["score"] for episode in one.header["episodes"] if episode["score"] is not None],
         "usage": one.usage.tolist(),
         "switching_rate": (switched.sum(0) / max(1, len(switched))).tolist(),
         "steps_with_event": {name: int(happened.sum()) for name, happened in one.events.items()},
@@ -101,7 +101,7 @@ def _raster(all_: list[Recorded]) -> Figure:
 def _usage(all_: list[Recorded]) -> Figure:
     figure = Figure(figsize=(4.5 * len(all_), 3.8), layout="constrained")
     for axes, one in zip(np.ravel(figure.subplots(1, len(all_), squeeze=False)), all_, strict=True):
-        draw_usage(axes, one.usage, one.about["num_active"])
+        draw_usage(axes, one.usage, one.header["num_active"])
         axes.set_title(f"{one.name}, {len(one.active):,} steps", fontsize=10)
     return figure
 

@@ -17,7 +17,7 @@ from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import free_name
-from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.names import Resolved
 from rims_rl.envs.watch import frame_of, make_watched, own_speed
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
 from rims_rl.inspect.options import EnjoyOptions, EnjoyResult
@@ -25,6 +25,7 @@ from rims_rl.inspect.overlay import Overlay
 from rims_rl.inspect.play import describe, stoppable
 from rims_rl.inspect.play import play as play_inside
 from rims_rl.inspect.video_files import write_video
+from rims_rl.runs.environment import resolve_saved
 
 __all__ = ["EnjoyOptions", "EnjoyResult", "enjoy"]
 
@@ -40,15 +41,15 @@ def enjoy(options: EnjoyOptions) -> EnjoyResult:
     run = options.run
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    policy, about = load_policy(run)
-    backend = "sb3" if resolve_saved(about).rom else None
-    env = resolve_saved(about, backend=backend, game_mode=options.game_mode, difficulty=options.difficulty)
+    policy, description = load_policy(run)
+    backend = "sb3" if resolve_saved(description).rom else None
+    env = resolve_saved(description, backend=backend, game_mode=options.game_mode, difficulty=options.difficulty)
     if options.window:
         _check_window(options)
     if options.overlay:
         check_rims(policy, run, "`overlay` shows")
     envs = make_watched(env, options.seed, "human" if options.window else "rgb_array")
-    seen = with_statistics(envs, about.get("normalisation"))
+    seen = with_statistics(envs, description.normalization)
     with intervene(policy, run, options.drop, options.force):
         if options.window:
             steps, scores = _play(policy, seen, env, options, lambda: None)
@@ -59,7 +60,9 @@ def enjoy(options: EnjoyOptions) -> EnjoyResult:
         if options.overlay:
             draw = Overlay(describe(policy, envs, env), frame)
             with write_video(out, fps, draw.width, draw.height) as write:
-                steps, episodes = play_inside(policy, envs, about, env, options, lambda step: write(draw(step)))
+                steps, episodes = play_inside(
+                    policy, envs, description.normalization, env, options, lambda step: write(draw(step))
+                )
             scores = [episode["score"] for episode in episodes if episode["score"] is not None]
         else:
             with write_video(out, fps, frame.shape[1], frame.shape[0]) as write:

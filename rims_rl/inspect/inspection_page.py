@@ -20,8 +20,8 @@ SHARES = ("input_attention", "communication")  # between 0 and 1: two bytes are 
 def write_page(recording: Path, out: Path) -> None:
     """Make the page of a file that :func:`rims_rl.inspect.recording.write_recording` wrote."""
     with np.load(recording) as arrays:
-        about = json.loads(str(arrays["about"]))
-        data = {"about": about} | {name: _encode(name, arrays[name]) for name in arrays.files if name != "about"}
+        data = {name: _encode(name, arrays[name]) for name in arrays.files if name != "about"}
+        data["about"] = json.loads(str(arrays["about"]))
     folder = files("rims_rl.inspect") / "page"
     parts = {
         "style": (folder / "page.css").read_text(),

@@ -23,14 +23,14 @@ class Overlay:
     """Draws steps, each given after the one before.
 
     Args:
-        about: of :func:`rims_rl.inspect.play.describe`.
+        labels: of :func:`rims_rl.inspect.play.describe`.
         frame: one of the video, for its size.
     """
 
-    def __init__(self, about: dict[str, Any], frame: np.ndarray) -> None:
-        self._about = about
+    def __init__(self, labels: dict[str, Any], frame: np.ndarray) -> None:
+        self._labels = labels
         self._colours = [
-            "#" + "".join(f"{round(255 * part):02x}" for part in c) for c in rim_colours(about["num_rims"])
+            "#" + "".join(f"{round(255 * part):02x}" for part in c) for c in rim_colours(labels["num_rims"])
         ]
         self._past: deque[Step] = deque(maxlen=STEPS)
         self._scale = max(1, round(HEIGHT / frame.shape[0]))
@@ -45,8 +45,8 @@ class Overlay:
         self._past.append(step)
         picture = Image.new("RGB", (self.width, self.height), PAGE)
         game = Image.fromarray(np.ascontiguousarray(step.frame)).resize(self._game, Image.Resampling.NEAREST)
-        if self._about["grid"] is not None:
-            game = _heated(game, step, self._about["grid"])
+        if self._labels["grid"] is not None:
+            game = _heated(game, step, self._labels["grid"])
         picture.paste(game, (0, (self.height - self._game[1]) // 2))
         draw = ImageDraw.Draw(picture)
         left = self._game[0] + MARGIN
@@ -58,7 +58,7 @@ class Overlay:
         return np.asarray(picture)
 
     def _facts(self, draw: ImageDraw.ImageDraw, left: int, step: Step) -> None:
-        names = self._about["action_names"]
+        names = self._labels["action_names"]
         action = names[int(step.actions)].lower() if names and np.ndim(step.actions) == 0 else ""
         colour = TEXT if step.rewards == 0 else GOOD if step.rewards > 0 else BAD
         for at, label, text, shade in (
@@ -72,7 +72,7 @@ class Overlay:
 
     def _rims(self, draw: ImageDraw.ImageDraw, left: int, top: int, step: Step) -> int:
         """A row for each RIM: when it was active, and what it attends to now. Returns where the rows end."""
-        count, bars = self._about["num_rims"], left + LABEL + STEPS * CELL + 12
+        count, bars = self._labels["num_rims"], left + LABEL + STEPS * CELL + 12
         row = min(28, (self.height - top - 110) // count)
         draw.text((left, top - 18), f"active RIMs, last {STEPS} steps", MUTED, self._small)
         draw.text((bars, top - 18), self._legend(), MUTED, self._small)
@@ -89,15 +89,15 @@ class Overlay:
         return top + count * row
 
     def _legend(self) -> str:
-        if self._about["grid"] is not None or len(self._about["elements"]) == 1:
+        if self._labels["grid"] is not None or len(self._labels["elements"]) == 1:
             return "attends to input"
-        return " | ".join([*self._about["elements"], "null"])
+        return " | ".join([*self._labels["elements"], "null"])
 
     def _attention(
         self, draw: ImageDraw.ImageDraw, left: int, top: int, height: int, shares: np.ndarray, colour: str, on: bool
     ) -> None:
         """Side by side what it attends to; null is dark, and all of it is only outlined where the RIM reads nothing."""
-        parts = shares[:-1] if self._about["grid"] is None else shares[:-1].sum(keepdims=True)
+        parts = shares[:-1] if self._labels["grid"] is None else shares[:-1].sum(keepdims=True)
         draw.rectangle((left, top, left + BARS, top + height), FAINT)
         x = float(left)
         for part in parts:

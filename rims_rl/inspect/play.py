@@ -18,6 +18,7 @@ from torch import nn
 
 from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
+from rims_rl.agents.saved.description import Normalization
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.common.signals import signal_handler
 from rims_rl.envs.names import Resolved
@@ -45,13 +46,13 @@ class Step(NamedTuple):
 def play(
     policy: Any,
     watched: VecEnv,
-    saved: dict[str, Any],
+    normalization: Normalization | None,
     env: Resolved,
     options: WatchOptions,
     add: Callable[[Step], Any],
 ) -> tuple[int, list[dict[str, Any]]]:
     """Call ``add`` with every step. Returns how many there were, and what came of each episode."""
-    envs = with_statistics(watched, saved.get("normalisation"))
+    envs = with_statistics(watched, normalization)
     episodes, deterministic = options.episodes, options.deterministic
     if deterministic is None:
         deterministic = env.deterministic

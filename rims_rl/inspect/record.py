@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import free_name
-from rims_rl.envs.names import Resolved, resolve_saved
+from rims_rl.envs.names import Resolved
 from rims_rl.envs.variants import choose_variants
 from rims_rl.envs.watch import make_watched, own_speed
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
@@ -21,6 +21,7 @@ from rims_rl.inspect.inspection_page import write_page
 from rims_rl.inspect.options import InspectOptions, InspectResult, Recording
 from rims_rl.inspect.play import Step, describe, play
 from rims_rl.inspect.recording import write_recording
+from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.provenance import provenance
 
 __all__ = ["InspectOptions", "InspectResult", "Recording", "inspect"]
@@ -53,16 +54,16 @@ def inspect(options: InspectOptions) -> InspectResult:
 def _record(run: Path, out: Path | None, options: InspectOptions) -> Recording:
     started = time.time()
     torch.manual_seed(options.seed)
-    policy, saved = load_policy(run)
+    policy, description = load_policy(run)
     check_rims(policy, run, "inspect looks at")
-    env = _choose(saved, options.variant)
+    env = _choose(description, options.variant)
     out = out or free_name((run if run.is_dir() else run.parent) / "recordings", env.name, ".npz")
     envs = make_watched(env, options.seed)
     if options.variant is not None:
         check_observations(policy, envs, run, env)
-    about = {
+    header = {
         "format": FORMAT,
-        **describe_run(run, policy, saved),
+        **describe_run(run, policy, description),
         "env": env._asdict(),
         **describe(policy, envs, env),
         "fps": own_speed(envs, env),
@@ -71,21 +72,21 @@ def _record(run: Path, out: Path | None, options: InspectOptions) -> Recording:
         "drop": list(options.drop),
         "force": list(options.force),
     }
-    with intervene(policy, run, options.drop, options.force), write_recording(out, about) as recorder:
+    with intervene(policy, run, options.drop, options.force), write_recording(out, header) as recorder:
 
         def add(step: Step) -> None:
             values = step._asdict()
             del values["mission"]  # it is the same in a whole episode, and told there
             recorder.add(**values)
 
-        steps, episodes = play(policy, envs, saved, env, options, add)
-        about |= {"episodes": episodes, **provenance(started)}
+        steps, episodes = play(policy, envs, description.normalization, env, options, add)
+        header |= {"episodes": episodes, **provenance(started)}
     return Recording(out, steps, episodes)
 
 
-def _choose(saved: dict[str, Any], variant: str | None) -> Resolved:
+def _choose(description: Description, variant: str | None) -> Resolved:
     """The environment to play in."""
-    env = resolve_saved(saved, backend="sb3" if resolve_saved(saved).rom else None)
+    env = resolve_saved(description, backend="sb3" if resolve_saved(description).rom else None)
     if variant is None:
         return env
     if variant == "all":

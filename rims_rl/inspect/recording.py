@@ -21,10 +21,10 @@ LOSSLESS = [cv2.IMWRITE_WEBP_QUALITY, 101]  # OpenCV takes any quality above 100
 
 
 @contextmanager
-def write_recording(out: Path, about: dict[str, Any]) -> Iterator[Recorder]:
+def write_recording(out: Path, header: dict[str, Any]) -> Iterator[Recorder]:
     """A recorder whose steps are in ``out`` afterwards, which gets its name when it is whole.
 
-    ``about`` goes into the file as JSON, and may be filled in until the end.
+    ``header`` goes into the file as JSON, called ``about``, and may be filled in until the end.
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def write_recording(out: Path, about: dict[str, Any]) -> Iterator[Recorder]:
             yield recorder
             with replacing(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
                 with archive.open("about.npy", "w") as member:
-                    np.lib.format.write_array(member, np.array(json.dumps(about)), allow_pickle=False)
+                    np.lib.format.write_array(member, np.array(json.dumps(header)), allow_pickle=False)
                 for name, array in recorder.arrays.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                         array.copy_to(member)

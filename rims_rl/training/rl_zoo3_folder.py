@@ -31,19 +31,19 @@ def write_rl_zoo3_folder(run: Path, env: Resolved, model: RecurrentPPO) -> None:
         policies["best_model"] = load_file(run / "best" / "policy.safetensors")
     files = {f"{file}.zip": _stock_model(model, weights) for file, weights in policies.items()}
     env_kwargs, wrappers = _describe(env)
-    normalise = model.get_vec_normalize_env()
+    normalize = model.get_vec_normalize_env()
     settings = {
         "args.yml": {"algo": "ppo_lstm", "env": env.id, "seed": model.seed, "env_kwargs": env_kwargs},
-        "config.yml": {"normalize": normalise is not None, **wrappers},
+        "config.yml": {"normalize": normalize is not None, **wrappers},
     }
     for file, data in settings.items():
         files[f"{name}/{file}"] = yaml.safe_dump(data, sort_keys=False).encode()
     for path, contents in files.items():
         with replacing(run / "ppo_lstm" / path) as temporary:
             temporary.write_bytes(contents)
-    if normalise is not None:
+    if normalize is not None:
         with replacing(run / "ppo_lstm" / name / "vecnormalize.pkl") as temporary:
-            normalise.save(str(temporary))
+            normalize.save(str(temporary))
 
 
 def _stock_model(model: RecurrentPPO, weights: dict[str, torch.Tensor]) -> bytes:

@@ -22,8 +22,9 @@ from rims_rl.agents.callbacks.progress_bar import ProgressBar
 from rims_rl.agents.callbacks.saving import Checkpoints, KeptPolicies
 from rims_rl.agents.callbacks.tensorboard import TensorBoardFile
 from rims_rl.agents.saved.checkpoints import capture, restore, start_games_again, write_checkpoint
-from rims_rl.agents.saved.normalization import statistics_to_json
-from rims_rl.agents.saved.policy_files import save_policy
+from rims_rl.agents.saved.description import Description
+from rims_rl.agents.saved.normalization import statistics_of
+from rims_rl.agents.saved.policy_files import describe_policy, save_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.config.training_config import TrainConfig
@@ -55,7 +56,6 @@ class Session:
         self.command = shlex.join([*(Path(program).name for program in sys.argv[:1]), *sys.argv[1:]])
         before = read_result(run)
         self.resumed_from = [*(before.resumed_from if before else []), state["num_timesteps"]] if state else []
-        self.policy_kwargs = settings.policy_arguments()
         self.evaluation = Evaluation(
             evaluation_envs,
             arguments.eval_freq,
@@ -63,8 +63,7 @@ class Session:
             self.env.deterministic,
             arguments.seed,
             run,
-            self.policy_kwargs,
-            self.about,
+            self.describe,
         )
         self.checkpoints = Checkpoints(
             self.save,
@@ -73,7 +72,7 @@ class Session:
             arguments.exact_resume,
             state["num_timesteps"] if state else None,
         )
-        self.kept = KeptPolicies(arguments.keep_policies_every, run / "policies", self.policy_kwargs, self.about)
+        self.kept = KeptPolicies(arguments.keep_policies_every, run / "policies", self.describe)
         self.logging = Logging(LOG_INTERVALS[arguments.algo])
 
     def learn(self, progress: bool) -> None:
@@ -128,12 +127,17 @@ class Session:
             "tensorboard_size": self.board.size,
             "seconds": time.time() - self.begun,
         }
-        save_policy(policy, self.run, self.policy_kwargs, **self.about())
+        save_policy(policy, self.run, self.describe())
         write_checkpoint(self.run / "checkpoints", state)
 
-    def about(self) -> dict[str, Any]:
-        """What goes with the weights; statistics of observations change as training goes on."""
-        normalise = self.model.get_vec_normalize_env()
+    def describe(self) -> Description:
+        """The policy as it is now."""
+        policy: Any = self.model.policy
+        return describe_policy(policy, self.settings.policy_arguments(), **self.origin())
+
+    def origin(self) -> dict[str, Any]:
+        """Where the policy comes from; statistics of observations change as training goes on."""
+        normalize = self.model.get_vec_normalize_env()
         return {
             "env": self.arguments.env,
             "env_options": self.env.options,
@@ -143,14 +147,14 @@ class Session:
             "init_from": self.arguments.init_from and Path(self.arguments.init_from).name,
             "carry": self.arguments.carry,
             "columns": [Path(run).name for run in self.arguments.columns],
-            "normalisation": None if normalise is None else statistics_to_json(normalise),
+            "normalization": None if normalize is None else statistics_of(normalize).model_dump(),
         }
 
     def write_result(self, finished: bool) -> None:
         """``run.json``."""
         result = RunResult(
             command=self.command,
-            **self.about(),
+            **self.origin(),
             finished=finished,
             resumed_from=self.resumed_from,
             system=get_system_info(print_info=False)[0],
@@ -165,6 +169,6 @@ def _save_pickles(run: Path, name: str, model: RecurrentPPO) -> None:
     model.save(contents)
     with replacing(run / f"{name}.zip") as temporary:
         temporary.write_bytes(contents.getbuffer())
-    if (normalise := model.get_vec_normalize_env()) is not None:
+    if (normalize := model.get_vec_normalize_env()) is not None:
         with replacing(run / "vecnormalize.pkl") as temporary:
-            normalise.save(str(temporary))
+            normalize.save(str(temporary))

@@ -27,7 +27,8 @@ from rims_rl.common.signals import stop_at_signal
 from rims_rl.config import zoo
 from rims_rl.config.training_config import TrainConfig
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve, resolve_saved
+from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve
+from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.folder import Arguments, claim, is_finished, lock, read_arguments
 from rims_rl.training.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.training.options import ResumeOptions, TrainOptions, TrainResult
@@ -114,10 +115,10 @@ def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[R
         raise UserError(str(error)) from error
     model.set_logger(Logger(None, []))
     if arguments.carry is not None:
-        carry, normalise = parse_carry(arguments.carry), model.get_vec_normalize_env()
+        carry, normalize = parse_carry(arguments.carry), model.get_vec_normalize_env()
         freeze(carry, _policy(model))
-        if carry.encoder == "freeze" and normalise is not None:
-            freeze_statistics(normalise)
+        if carry.encoder == "freeze" and normalize is not None:
+            freeze_statistics(normalize)
     return model, evaluation_envs
 
 
@@ -148,24 +149,24 @@ def _start_from(path: Path, arguments: Arguments, env: Resolved, model: Recurren
     """Give ``model`` weights of a saved policy, by default all of them. Statistics of observations go with the
     encoder, which has learned to read them."""
     carry = parse_carry(arguments.carry or EVERYTHING)
-    source, about = load_policy(path, trust=trust)
-    normalise, statistics = model.get_vec_normalize_env(), about.get("normalisation")
-    here = Agent(_policy(model), normalise is not None, action_set(env))
-    there = Agent(source, statistics is not None, action_set(resolve_saved(about)))
+    source, description = load_policy(path, trust=trust)
+    normalize, statistics = model.get_vec_normalize_env(), description.normalization
+    here = Agent(_policy(model), normalize is not None, action_set(env))
+    there = Agent(source, statistics is not None, action_set(resolve_saved(description)))
     check_carry(carry, here, there, f"`init_from` {path}")
     carry_over(carry, _policy(model), source)
-    if carry.carries("encoder") and normalise is not None and statistics is not None:
-        start_from_statistics(normalise, statistics)
+    if carry.carries("encoder") and normalize is not None and statistics is not None:
+        start_from_statistics(normalize, statistics)
 
 
 def _start_beside(runs: list[Path], model: RecurrentPPO) -> None:
     """Make saved policies the frozen columns of a progressive network."""
     if model.get_vec_normalize_env() is not None:
-        raise UserError("`columns` needs normalize=false: columns would read numbers that were normalised for others")
+        raise UserError("`columns` needs normalize=false: columns would read numbers that were normalized for others")
     sources = []
     for run in runs:
-        source, about = load_policy(run)
-        if about.get("normalisation") is not None:
+        source, description = load_policy(run)
+        if description.normalization is not None:
             raise UserError(f"`columns` {run} was trained with normalize=true, and columns need normalize=false")
         check_column(_policy(model), source, f"`columns` {run}")
         sources.append(source)

@@ -9,7 +9,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.policies.progressive import check_column, load_columns
 from rims_rl.agents.policies.rims_policies import PARTS, part_of
-from rims_rl.agents.saved.policy_files import load_policy, save_policy
+from rims_rl.agents.saved.policy_files import describe_policy, load_policy, save_policy
 from rims_rl.cli.app import with_flags
 from rims_rl.common.errors import UserError
 from rims_rl.training.carry import Agent, Carry, carry_over, check_carry, freeze, parse_carry
@@ -174,7 +174,7 @@ def test_frozen_columns_never_change_and_laterals_learn(observations, tmp_path):
     assert len(laterals) == (5 * 3 if len(observations.shape) == 3 else 2 * 3)
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in laterals)
 
-    save_policy(policy, tmp_path, {**LSTM, "columns": 2})
+    save_policy(policy, tmp_path, describe_policy(policy, {**LSTM, "columns": 2}))
     again, _ = load_policy(tmp_path)
     observation = np.stack([observations.sample() for _ in range(2)])
     state = None

@@ -161,7 +161,7 @@ def test_what_gymnasiums_reset_returns_is_no_observation():
         stock(MlpRimsPolicy, make(box(5), spaces.Discrete(3))).predict(env.reset())
 
 
-def test_evaluation_callbacks_and_normalisation(tmp_path):
+def test_evaluation_callbacks_and_normalization(tmp_path):
     env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=0))
     evaluation = VecNormalize(make_vec_env("CartPole-v1", 1, seed=1), training=False)
     for model in algorithms(MlpRimsPolicy, env):

@@ -13,8 +13,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.saved.policy_files import (
+    describe_policy,
     load_policy,
-    read_about,
+    read_description,
     save_policy,
     save_shared,
     space_from_json,
@@ -34,7 +35,7 @@ def make(policy="MlpRimsPolicy", observation_space=None, action_space=None, **kw
 
 
 def save(model, folder):
-    save_policy(model.policy, folder, model.policy_kwargs, env="Anything")
+    save_policy(model.policy, folder, describe_policy(model.policy, model.policy_kwargs, env="Anything"))
 
 
 @pytest.mark.parametrize(
@@ -51,8 +52,8 @@ def save(model, folder):
 def test_what_is_written_comes_back(policy, observation_space, action_space, kwargs, tmp_path):
     model = make(policy, observation_space, action_space, **kwargs)
     save(model, tmp_path)
-    loaded, about = load_policy(tmp_path)
-    assert about["env"] == "Anything" and str(loaded) == str(model.policy)
+    loaded, description = load_policy(tmp_path)
+    assert description.env == "Anything" and str(loaded) == str(model.policy)
     observation = model.env.reset()
     (action, state), (expected, expected_state) = (p.predict(observation, deterministic=True) for p in (loaded, model))
     np.testing.assert_array_equal(action, expected)
@@ -98,7 +99,7 @@ def as_in_version_0_1(folder):
 
 
 def damage(kind, folder):
-    weights, about = folder / "policy.safetensors", folder / "policy.json"
+    weights, description = folder / "policy.safetensors", folder / "policy.json"
     tensors = load_file(weights)
     name = "action_net.weight"
     if kind == "pickle":
@@ -111,12 +112,12 @@ def damage(kind, folder):
         header = json.dumps({name: {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
         weights.write_bytes(struct.pack("<Q", len(header)) + header)
     elif kind == "huge network":
-        kwargs = {**json.loads(about.read_text())["policy_kwargs"], "rim_size": 10**6}
-        change(about, policy_kwargs=kwargs)
+        kwargs = {**json.loads(description.read_text())["policy_kwargs"], "rim_size": 10**6}
+        change(description, policy_kwargs=kwargs)
     elif kind == "endless layers":
-        change(about, policy_kwargs={**SMALL, "num_layers": 10**9})
+        change(description, policy_kwargs={**SMALL, "num_layers": 10**9})
     elif kind == "endless brackets":
-        about.write_text("[" * 10**6)
+        description.write_text("[" * 10**6)
     elif kind == "wrong dtype":
         save_file({**tensors, name: tensors[name].double()}, weights)
     elif kind == "wrong shape":
@@ -126,23 +127,26 @@ def damage(kind, folder):
     elif kind == "missing weight":
         save_file({key: value for key, value in tensors.items() if key != name}, weights)
     elif kind == "other sizes":
-        change(about, policy_kwargs={**SMALL, "rim_size": 5})
+        change(description, policy_kwargs={**SMALL, "rim_size": 5})
     elif kind == "no weights":
         weights.unlink()
     elif kind == "no description":
-        about.unlink()
+        description.unlink()
     elif kind == "not JSON":
-        about.write_bytes(b"\x80\x04K")
+        description.write_bytes(b"\x80\x04K")
     elif kind == "another format":
-        change(about, format=99)
+        change(description, format=99)
     elif kind == "unknown policy":
-        change(about, policy="os.system")
+        change(description, policy="os.system")
     elif kind == "unknown core":
-        change(about, policy_kwargs={**SMALL, "core": "no_such_core"})
+        change(description, policy_kwargs={**SMALL, "core": "no_such_core"})
     elif kind == "core by path":
-        change(about, policy_kwargs={**SMALL, "core": "os.system"})
+        change(description, policy_kwargs={**SMALL, "core": "os.system"})
     elif kind == "huge observation":
-        change(about, observation_space={"type": "Box", "low": 0, "high": 1, "shape": [10**6, 10**6], "dtype": "uint8"})
+        change(
+            description,
+            observation_space={"type": "Box", "low": 0, "high": 1, "shape": [10**6, 10**6], "dtype": "uint8"},
+        )
 
 
 @pytest.mark.parametrize(
@@ -197,9 +201,9 @@ def test_damaged_and_hostile_files_are_refused_and_nothing_is_run(kind, words, t
 def test_a_shared_file_that_is_damaged_or_hostile_is_refused_and_nothing_is_run(kind, words, tmp_path):
     model, file = make(), tmp_path / "shared.safetensors"
     save(model, tmp_path)
-    about, weights = read_about(tmp_path), load_file(tmp_path / "policy.safetensors")
-    save_shared(model.policy, file, about)
-    assert load_policy(file)[1] == about
+    description, weights = read_description(tmp_path), load_file(tmp_path / "policy.safetensors")
+    save_shared(model.policy, file, description)
+    assert load_policy(file)[1] == description
     if kind == "zip":  # renamed
         model.save(tmp_path / "model.zip")
         (tmp_path / "model.zip").rename(file)
@@ -210,12 +214,16 @@ def test_a_shared_file_that_is_damaged_or_hostile_is_refused_and_nothing_is_run(
     elif kind == "not JSON":
         save_file(weights, file, {"rims_rl": "{"})
     elif kind == "core by path":
-        save_file(weights, file, {"rims_rl": json.dumps({**about, "policy_kwargs": {**SMALL, "core": "os.system"}})})
+        save_file(
+            weights,
+            file,
+            {"rims_rl": json.dumps({**description.to_json(), "policy_kwargs": {**SMALL, "core": "os.system"}})},
+        )
     else:
         damage(kind, tmp_path)
         file.write_bytes((tmp_path / "policy.safetensors").read_bytes())
         if kind in ("wrong dtype", "not finite"):
-            save_file(load_file(file), file, {"rims_rl": json.dumps(about)})
+            save_file(load_file(file), file, {"rims_rl": json.dumps(description.to_json())})
     with pytest.raises(UserError, match=words):
         load_policy(file)
     assert not (tmp_path / "touched").exists()

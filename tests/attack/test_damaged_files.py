@@ -208,7 +208,7 @@ def test_a_kilobyte_of_description_takes_neither_gigabytes_nor_for_ever(run, tmp
         {"observation_space": {"type": "MultiBinary", "n": [10**9, 10**9]}},
         {"action_space": {"type": "Discrete", "n": 10**18, "start": 0}},
         {"action_space": {"type": "MultiDiscrete", "nvec": [10**9] * 9}},
-        {"normalisation": {"observations": {"": {"mean": 0, "var": 1, "count": 1}}, "clip": 1.0, "epsilon": 1.0}},
+        {"normalization": {"observations": {"": {"mean": 0, "var": 1, "count": 1}}, "clip": 1.0, "epsilon": 1.0}},
     ]
     copy = shutil.copytree(run, tmp_path / "copy")
     deep = '{"type": "Dict", "spaces": {"a": ' * 480 + "{}" + "}}" * 480

@@ -89,7 +89,7 @@ def test_what_an_environment_does_is_said_in_its_name_and_the_run_can_go_on(name
     assert code == 2 and said.startswith(f"rims-rl: Failing-{name}-v0 {words}") and "Traceback" not in said
     monkeypatch.setattr(Failing, "broken", False)
     resume_run(run, None)
-    assert load_policy(run)[1]["steps"] == 256
+    assert load_policy(run)[1].steps == 256
 
 
 def test_an_environment_that_cannot_be_made_is_named(tmp_path, monkeypatch, capsys):
@@ -146,10 +146,10 @@ def test_a_diverged_training_leaves_its_last_finite_checkpoint(where, tmp_path, 
         train_run(arguments, [*SMALL, "normalize=false", "n_timesteps=256"], tmp_path)
     run = tmp_path / "ppo/CartPole-v1_1"
     assert sorted(path.name for path in run.glob("checkpoints/*.pt")) == ["32.pt", "64.pt"]
-    assert load_policy(run)[1]["steps"] == 64
+    assert load_policy(run)[1].steps == 64
     monkeypatch.undo()
     resume_run(run, None)
-    assert load_policy(run)[1]["steps"] == 256
+    assert load_policy(run)[1].steps == 256
 
 
 @pytest.mark.parametrize("device", ["gpu", "mps", "vulkan", "meta", "cuda:99", ""])
@@ -168,9 +168,9 @@ def test_weights_and_their_description_are_replaced_together(tmp_path, monkeypat
     run = train_run(arguments, [*SMALL, "n_timesteps=64"], tmp_path)
     monkeypatch.setattr(policy_files, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert not resume(ResumeOptions(run=run, n_timesteps=128)).finished
-    _, about = load_policy(run)
-    assert about["steps"] == 128 and json.loads((run / "policy.json").read_text())["steps"] == 64
-    assert about["normalisation"]["observations"][""]["count"] > 100
+    _, description = load_policy(run)
+    assert description.steps == 128 and json.loads((run / "policy.json").read_text())["steps"] == 64
+    assert description.normalization.observations[""].count > 100
 
 
 @pytest.fixture

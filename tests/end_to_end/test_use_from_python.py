@@ -51,7 +51,7 @@ def test_an_agent_is_trained_evaluated_and_exported_in_a_thread_without_a_word(t
     rows = (trained.folder / "0.monitor.csv").read_text().splitlines()[2:]
     assert trained.scores == [float(row.split(",")[0]) for row in rows][-100:]
     assert json.loads(score.file.read_text())["scores"] == score.scores and len(score.scores) == 4
-    assert runtime.load(made.file).about["steps"] == 256 and made.difference < 1e-5
+    assert runtime.load(made.file).description["steps"] == 256 and made.difference < 1e-5
     said = capfd.readouterr()
     assert said.out == "" and said.err == ""
 

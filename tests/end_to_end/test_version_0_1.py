@@ -23,9 +23,9 @@ def run(tmp_path):
 def test_it_is_evaluated_exported_and_resumed(run):
     evaluate_run(run, 2)
     export(ExportOptions(run=run, format="safetensors", check_steps=4))
-    assert load_policy(run)[1]["steps"] == 256
+    assert load_policy(run)[1].steps == 256
     resume_run(run, 320)
-    assert load_policy(run)[1]["steps"] == 320
+    assert load_policy(run)[1].steps == 320
     assert (run / "checkpoints/320.pt").exists()
 
 

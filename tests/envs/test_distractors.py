@@ -7,7 +7,7 @@ import pytest
 
 from rims_rl.envs.atari.sprites import DISTRACTORS, NOISE_LEVEL, PATCH_LEVEL, SPEEDS, SPRITE_LEVEL, SPRITES, Overlay
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import resolve, resolve_saved
+from rims_rl.envs.names import resolve
 from tests.helpers.verbs import user_error
 
 CODES = {np.packbits(shape).tobytes(): name for sets in SPRITES.values() for name, shape in sets.items()}
@@ -167,5 +167,3 @@ def test_names_that_do_not_fit_are_one_sentence():
         resolve("CartPole-v1", distractors="known")
     with user_error("--difficulty 1 needs --backend sb3"):
         resolve("Pong", distractors="known", difficulty=1)
-    env = resolve("Pong", distractors="known")
-    assert resolve_saved({"env": "Pong", "env_options": env.options}) == env

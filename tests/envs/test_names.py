@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rims_rl.common.errors import UserError
-from rims_rl.envs.names import Resolved, atari_games, own_envs, resolve, resolve_saved
+from rims_rl.envs.names import Resolved, atari_games, own_envs, resolve
 from tests.helpers.verbs import user_error
 
 
@@ -49,13 +49,9 @@ def test_a_typo_gets_the_closest_names(typo, words):
         resolve(typo)
 
 
-def test_options_of_atari_games_are_kept_and_a_saved_run_gives_them_back():
+def test_options_of_atari_games_are_kept():
     env = resolve("Breakout", backend="sb3", game_mode=4, difficulty=1)
     assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1, "observation": None, "distractors": None}
-    about = {"env": "Breakout", "env_options": env.options}
-    assert resolve_saved(about) == resolve_saved(about, game_mode=None) == env
-    assert resolve_saved(about, game_mode=8) == env._replace(game_mode=8)
-    assert resolve_saved({"env": "Breakout"}) == resolve("Breakout"), "runs of before there were options"
 
 
 @pytest.mark.parametrize(
@@ -78,22 +74,15 @@ def test_options_that_do_not_fit_are_one_sentence(name, options, words):
         resolve(name, **options)
 
 
-@pytest.mark.parametrize("about", [{}, {"env": 3}, {"env": "Pong", "env_options": 3}])
-def test_a_policy_that_does_not_name_its_environment_is_one_sentence(about):
-    with pytest.raises(UserError, match="does not say which environment"):
-        resolve_saved(about)
-
-
 def test_the_table_in_the_docs_has_every_atari_game():
     rows = [f"| `{name}` | `{rom}` |" for name, rom in sorted(atari_games().items())]
     text = (Path(__file__).parents[2] / "docs/environments.md").read_text()
     assert [line for line in text.splitlines() if line in rows or line.startswith("| `A")] == rows
 
 
-def test_our_own_environments_have_short_names_and_keep_their_observation():
+def test_our_own_environments_have_short_names():
     assert len(own_envs()) == 10
     for short, id_ in own_envs().items():
         assert resolve(short) == resolve(id_) == Resolved(short, id_, None, 0.0, observation="symbolic")
     env = resolve("PickupKnown", observation="rgb")
-    assert resolve_saved({"env": "PickupKnown", "env_options": env.options}) == env
     assert not env.deterministic and resolve("CartPole-v1").deterministic

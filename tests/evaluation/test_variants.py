@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from rims_rl import cli
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.saved.policy_files import load_policy, read_about, save_policy, save_shared
+from rims_rl.agents.saved.policy_files import describe_policy, load_policy, read_description, save_policy, save_shared
 from rims_rl.cli.evaluation_tables import print_variants
 from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import rate_difference, wilson
@@ -35,8 +35,8 @@ def untrained(folder, env="PickupKnown", policy="MultiInputRimsPolicy", core="ri
     resolved, kwargs = resolve(env, **options), {"core": core, **SIZES}
     envs = make_envs(resolved, 1, 0)
     model = RecurrentPPO(policy, envs, n_steps=8, batch_size=8, seed=seed, policy_kwargs=kwargs)
-    about = {"env": env, "env_options": resolved.options, "algo": "ppo", "seed": seed, "steps": 0}
-    save_policy(model.policy, folder, kwargs, **about)
+    origin = {"env": env, "env_options": resolved.options, "algo": "ppo", "seed": seed, "steps": 0}
+    save_policy(model.policy, folder, describe_policy(model.policy, kwargs, **origin))
     return folder
 
 
@@ -181,8 +181,9 @@ def test_what_cannot_be_played_is_one_sentence(run, tmp_path):
     with pytest.raises(UserError, match="CartPole-v1 has no variants; pick-up tasks"):
         play(cartpole, ["known"], 1)
     pixels = untrained(tmp_path / "pixels", observation="rgb")
-    policy, about = load_policy(pixels)
-    save_shared(policy, pixels / "policy.safetensors", about | {"env_options": read_about(run)["env_options"]})
+    policy, description = load_policy(pixels)
+    description.env_options = read_description(run).env_options
+    save_shared(policy, pixels / "policy.safetensors", description)
     with pytest.raises(UserError, match=r"of the form image \(3, 40, 40\), .* PickupKnown gives image \(5, 5, 3\)"):
         play(pixels, ["known"], 1)
 

@@ -16,8 +16,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from rims_rl import runtime
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
-from rims_rl.agents.saved.normalization import statistics_to_json
-from rims_rl.agents.saved.policy_files import load_policy, save_policy
+from rims_rl.agents.saved.normalization import statistics_of
+from rims_rl.agents.saved.policy_files import describe_policy, load_policy, save_policy
 from rims_rl.cli.export_commands import print_export
 from rims_rl.common.errors import UserError
 from rims_rl.envs.efference import EfferenceCopy
@@ -95,8 +95,9 @@ def make_run(folder, env, policy="MlpRimsPolicy", algorithm=RecurrentPPO, normal
         model.policy.action_net.weight.mul_(100)
         for name, weight in model.policy.core.named_parameters():
             weight.mul_(5 if "query" in name else 1)
-    statistics = statistics_to_json(envs) if normalize else None
-    save_policy(model.policy, folder, model.policy_kwargs, env=env, algo="ppo", steps=16, normalisation=statistics)
+    statistics = statistics_of(envs) if normalize else None
+    origin = {"env": env, "algo": "ppo", "steps": 16, "normalization": statistics}
+    save_policy(model.policy, folder, describe_policy(model.policy, model.policy_kwargs, **origin))
     model.save(folder / f"{resolve(env).name}.zip")
     if normalize:
         envs.save(str(folder / "vecnormalize.pkl"))
@@ -131,35 +132,36 @@ def test_onnx_plays_as_the_policy_does(case, tmp_path, capsys):
     onnx.checker.check_model(str(file), full_check=True)
     assert str(ROOT).encode() not in file.read_bytes(), "nothing of this machine is told"
     agent = runtime.load(file)
-    assert agent.about["env"] == env and agent.about["commit"] and agent.about["torch"]
+    assert agent.description["env"] == env and agent.description["commit"] and agent.description["torch"]
     if kwargs.get("core") != "none":
         assert_the_state_matters(agent)
 
 
 def assert_the_state_matters(agent):
     """The authors' released agent would fail here."""
-    envs, outputs = make_envs(resolve(agent.about["env"]), 2, 0, 1), []
+    envs, outputs = make_envs(resolve(agent.description["env"]), 2, 0, 1), []
     for seed in range(2):
-        shape = (2, agent.about["layers"], 2, agent.about["hidden_size"])
+        shape = (2, agent.description["layers"], 2, agent.description["hidden_size"])
         agent.state = tuple(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
         outputs.append(agent.step(envs.reset(), [False, False]))
     envs.close()
     for name in {"logits", "action_mean", "value"} & outputs[0].keys():
-        if name != "value" or agent.about["policy_kwargs"].get("critic") != "none":
+        if name != "value" or agent.description["policy_kwargs"].get("critic") != "none":
             assert (outputs[0][name] != outputs[1][name]).all(), name
 
 
-def test_onnx_has_observations_normalised_inside_and_says_what_it_is(cartpole):
+def test_onnx_has_observations_normalized_inside_and_says_what_it_is(cartpole):
     agent = runtime.load(cartpole / "CartPole-v1.onnx")
-    policy, about = load_policy(cartpole)
+    policy, description = load_policy(cartpole)
     raw = np.array([0.5, -1, 0.1, 2], np.float32)
-    mean, var = (np.array(about["normalisation"]["observations"][""][key]) for key in ("mean", "var"))
-    normalised = np.clip((raw - mean) / np.sqrt(var + 1e-8), -10, 10).astype(np.float32)
+    statistics = description.normalization.observations[""]
+    mean, var = np.array(statistics.mean), np.array(statistics.var)
+    normalized = np.clip((raw - mean) / np.sqrt(var + 1e-8), -10, 10).astype(np.float32)
     starts = torch.ones(1)
-    value = policy.predict_values(torch.as_tensor(normalised[None]), (torch.zeros(1, 1, 20),) * 2, starts)
+    value = policy.predict_values(torch.as_tensor(normalized[None]), (torch.zeros(1, 1, 20),) * 2, starts)
     assert agent.step(raw, True)["value"] == pytest.approx(value.item(), abs=1e-6)
-    assert agent.about["score"]["episodes"] == 3 and agent.about["steps"] == 16
-    assert agent.about["observation_space"]["shape"] == [4] and agent.about["action_space"]["n"] == 2
+    assert agent.description["score"]["episodes"] == 3 and agent.description["steps"] == 16
+    assert agent.description["observation_space"]["shape"] == [4] and agent.description["action_space"]["n"] == 2
 
 
 def test_ties_go_to_the_lowest_index_in_onnx(cartpole):
@@ -172,8 +174,8 @@ def test_ties_go_to_the_lowest_index_in_onnx(cartpole):
 
 def test_the_description_names_the_actions(tmp_path):
     run = make_run(tmp_path, "Breakout", "CnnRimsPolicy", core="none")
-    _, about = load_policy(export_run(run, "safetensors", check_steps=4))
-    assert about["action_meanings"] == ["NOOP", "FIRE", "RIGHT", "LEFT"]
+    _, description = load_policy(export_run(run, "safetensors", check_steps=4))
+    assert description.action_meanings == ["NOOP", "FIRE", "RIGHT", "LEFT"]
 
 
 def test_safetensors_is_one_file_that_evaluate_takes(cartpole, tmp_path):
@@ -289,8 +291,8 @@ def test_the_score_of_an_earlier_policy_is_not_told(cartpole, tmp_path):
         (tmp_path / name).write_bytes((cartpole / name).read_bytes())
     evaluation = json.loads((tmp_path / "evaluation.json").read_text())
     (tmp_path / "evaluation.json").write_text(json.dumps({**evaluation, "steps": 32}))
-    _, about = load_policy(export_run(tmp_path, "safetensors", card=True, check_steps=4))
-    assert about["score"] is None and "Not evaluated" in (tmp_path / "README.md").read_text()
+    _, description = load_policy(export_run(tmp_path, "safetensors", card=True, check_steps=4))
+    assert description.score is None and "Not evaluated" in (tmp_path / "README.md").read_text()
 
 
 def test_somebody_elses_readme_is_not_overwritten(cartpole, tmp_path):

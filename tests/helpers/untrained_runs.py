@@ -1,7 +1,7 @@
 """Small untrained runs to look into: one for each kind of input."""
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.saved.policy_files import save_policy
+from rims_rl.agents.saved.policy_files import describe_policy, save_policy
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 
@@ -17,5 +17,6 @@ def save_untrained(folder, name, **kwargs):
     kwargs = {"num_rims": 3, "num_active": 2, "rim_size": 4, **kwargs}
     policy = POLICIES.get(name, "MlpRimsPolicy")
     model = RecurrentPPO(policy, make_envs(resolve(name), 1, 0), n_steps=8, batch_size=8, seed=0, policy_kwargs=kwargs)
-    save_policy(model.policy, folder, kwargs, env=name, algo="ppo", seed=0, steps=0)
+    description = describe_policy(model.policy, kwargs, env=name, algo="ppo", seed=0, steps=0)
+    save_policy(model.policy, folder, description)
     return folder

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rims_rl.agents import RecurrentPPO
-from rims_rl.agents.saved.policy_files import save_policy
+from rims_rl.agents.saved.policy_files import describe_policy, save_policy
 from rims_rl.cli.app import shown_messages
 from rims_rl.common.errors import UserError
 from rims_rl.common.rim_pictures import rim_colours
@@ -28,11 +28,11 @@ from tests.helpers.untrained_runs import save_untrained as save_run
 from tests.helpers.verbs import user_error
 
 
-def save_untrained(folder, policy, name, **about):
+def save_untrained(folder, policy, name, **origin):
     """The files of a run that ``enjoy`` reads."""
     kwargs = {"num_rims": 3, "num_active": 2, "rim_size": 4}
     model = RecurrentPPO(policy, make_envs(resolve(name), 1, 0), n_steps=8, batch_size=8, seed=0, policy_kwargs=kwargs)
-    save_policy(model.policy, folder, kwargs, env=name, **about)
+    save_policy(model.policy, folder, describe_policy(model.policy, kwargs, env=name, **origin))
     return folder
 
 

@@ -22,7 +22,7 @@ import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from rims_rl import cli
-from rims_rl.agents.saved.policy_files import read_about
+from rims_rl.agents.saved.policy_files import read_description
 from rims_rl.cli.app import shown_messages
 from rims_rl.cli.training_commands import print_training
 from rims_rl.common.errors import UserError
@@ -53,7 +53,7 @@ EXACT = {
         arguments("CartPole-v1", exact_resume=True, eval_freq=256),
         [*PPO, "n_timesteps=768", "normalize=true", "learning_rate=lin_1e-3"],
     ),
-    "Pendulum-v1": (  # normalises too
+    "Pendulum-v1": (  # normalizes too
         # not fewer checkpoints: one may be written too fast to be seen
         arguments("Pendulum-v1", algo="a2c", exact_resume=True, checkpoint_freq=512, eval_freq=600, eval_episodes=1),
         [*SMALL, "n_steps=4", "n_timesteps=2048"],
@@ -113,7 +113,7 @@ def outcome(run):
     return {
         "weights": (run / "policy.safetensors").read_bytes(),
         "best": (run / "best/policy.safetensors").read_bytes(),
-        "about": read_about(run),
+        "description": read_description(run),
         "episodes": episodes(run),
         "evaluations": evaluated,
         "scalars": [event for event in scalars(run) if event[0] != "time/fps"],
@@ -173,7 +173,7 @@ def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
     assert f"to go on from the checkpoint at {steps:,}: rims-rl train --resume {run}" in log
     played, logged = episodes(run), scalars(run)
     resume_run(run, steps + 128)
-    assert read_about(run)["steps"] == steps + 128
+    assert read_description(run).steps == steps + 128
     assert episodes(run)[: len(played)] == played and scalars(run)[: len(logged)] == logged
 
 

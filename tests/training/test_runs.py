@@ -96,13 +96,13 @@ def test_atari_trains_and_is_evaluated_with_whole_games(tmp_path, capsys):
     assert "Breakout: mean" in capsys.readouterr().out
 
 
-def test_observations_are_normalised_in_evaluation_as_in_training(tmp_path):
+def test_observations_are_normalized_in_evaluation_as_in_training(tmp_path):
     run = run_training(
         tmp_path, "CartPole-v1", "n_timesteps=256", "n_envs=2", "n_steps=32", "batch_size=32", "normalize=true"
     )
-    _, about = load_policy(run)
-    statistics = about["normalisation"]["observations"][""]
-    assert len(statistics["mean"]) == 4 and statistics["var"] != [1.0] * 4
+    _, description = load_policy(run)
+    statistics = description.normalization.observations[""]
+    assert len(statistics.mean) == 4 and statistics.var != [1.0] * 4
     evaluate_run(run, 4, out=tmp_path / "e.json")
     assert json.loads((tmp_path / "e.json").read_text())["deterministic"] is True
 
@@ -126,8 +126,8 @@ def test_evaluating_what_is_not_a_run_is_one_sentence(folder, tmp_path):
 def test_training_that_diverges_says_so_and_keeps_the_last_checkpoint(tmp_path):
     with pytest.raises(UserError, match=r"diverged: .* try a smaller learning_rate than 1e\+20"):
         run_training(tmp_path, "CartPole-v1", "learning_rate=1e20", "n_timesteps=4096")
-    policy, about = load_policy(tmp_path / "ppo/CartPole-v1_1")
-    assert about["steps"] == 0 and all(weight.isfinite().all() for weight in policy.parameters())
+    policy, description = load_policy(tmp_path / "ppo/CartPole-v1_1")
+    assert description.steps == 0 and all(weight.isfinite().all() for weight in policy.parameters())
 
 
 @pytest.mark.parametrize(("size", "notes"), [(2e4, 1), (1.0, 0)])
@@ -152,20 +152,20 @@ def test_a_memory_that_grows_beyond_all_measure_is_told_once(size, notes, tmp_pa
 def test_training_starts_from_a_shared_policy(tmp_path):
     sizes = ["n_envs=2", "n_steps=64", "batch_size=64", "n_epochs=1", "n_timesteps=256", "normalize=true"]
     first = run_training(tmp_path, "CartPole-v1", *sizes)
-    policy, about = load_policy(first)
+    policy, description = load_policy(first)
     shared = tmp_path / "shared.safetensors"
-    save_shared(policy, shared, about)
+    save_shared(policy, shared, description)
 
     def go_on(*overrides, env="CartPole-v1", file=shared):
         arguments = Arguments(env=env, device="cpu", seed=1, eval_freq=0, init_from=str(file))
         return train_run(arguments, [*SMALL, *sizes, *overrides], tmp_path)
 
     # with a learning rate of almost nothing, what comes out is what went in
-    second, said = load_policy(go_on("learning_rate=1e-30"))
+    second, described = load_policy(go_on("learning_rate=1e-30"))
     for name, weight in policy.state_dict().items():
         torch.testing.assert_close(second.state_dict()[name], weight, rtol=0, atol=1e-6)
-    assert said["init_from"] == "shared.safetensors" and about["init_from"] is None
-    before, after = (each["normalisation"]["observations"][""]["count"] for each in (about, said))
+    assert described.init_from == "shared.safetensors" and description.init_from is None
+    before, after = (each.normalization.observations[""].count for each in (description, described))
     assert after > before > 256, "statistics go on from those of the policy"
 
     for overrides, words in (
@@ -197,13 +197,13 @@ def test_what_is_frozen_stays_frozen_in_a_run_that_is_resumed_and_columns_come_f
         assert read_arguments(run)[0] == arguments
         return load_policy(run)
 
-    policy, about = go_on(init_from=str(first), carry="core=freeze")
+    policy, description = go_on(init_from=str(first), carry="core=freeze")
     assert all(torch.equal(weight, kept[name]) for name, weight in policy.core.state_dict().items())
-    assert (about["steps"], about["init_from"], about["carry"]) == (128, first.name, "core=freeze")
-    policy, about = go_on(columns=[str(first), str(first)])
+    assert (description.steps, description.init_from, description.carry) == (128, first.name, "core=freeze")
+    policy, description = go_on(columns=[str(first), str(first)])
     for column in policy.core.columns:
         assert all(torch.equal(weight, kept[name]) for name, weight in column.state_dict().items())
-    assert about["columns"] == [first.name] * 2 and about["policy_kwargs"]["columns"] == 2
+    assert description.columns == [first.name] * 2 and description.policy_kwargs.columns == 2
     evaluate_run(tmp_path / "ppo/CartPole-v1_3", 2)  # with the memories of all columns
     with user_error("--column needs normalize=false"):
         sizes[-3] = "normalize=true"
@@ -216,9 +216,9 @@ def test_statistics_of_observations_are_frozen_with_the_encoder_and_make_a_run_u
     arguments = Arguments(env="CartPole-v1", device="cpu", seed=1, eval_freq=0)
     carry = arguments.model_copy(update={"init_from": str(first), "carry": "encoder=freeze"})
     second = resume_run(train_run(carry, [*SMALL, *sizes], tmp_path), 128)
-    kept, mine = (load_policy(run)[1]["normalisation"] for run in (first, second))
+    kept, mine = (load_policy(run)[1].normalization for run in (first, second))
     assert mine == kept
-    rewards = [torch.load(path)["normalisation"]["rewards"]["count"] for path in second.glob("checkpoints/*.pt")]
+    rewards = [torch.load(path)["normalization"]["rewards"]["count"] for path in second.glob("checkpoints/*.pt")]
     assert max(rewards) > 100, "those of the rewards go on"
     beside, plain = arguments.model_copy(update={"columns": [str(first)]}), [*sizes[:-1], "normalize=false"]
     with user_error(r"--column .* was trained with normalize=true, and columns need normalize=fal"):

@@ -89,7 +89,7 @@ class RIMCell(nn.Module):
             :math:`r_k = \sum_j p_{kj} \tilde h_j \tilde W^v_j`, as in the authors' released code. ``False``: RIMs never
             hear of each other.
         position_competition: at each element only the ``num_active`` RIMs with the highest attention to it keep that
-            attention (no renormalising); then the ``num_active`` RIMs with the most attention left are active.
+            attention (no renormalizing); then the ``num_active`` RIMs with the most attention left are active.
         own_elements: RIM k reads element k (or null) and no other, so there must be ``num_rims`` elements: the paper's
             view with one encoder for each RIM.
         start: ``"zero"``, or ``"learned"``: each RIM learns the state in which it begins an episode, so that RIMs

@@ -1,4 +1,4 @@
-"""The page of a suite of Atari games: scores beside the paper's, human-normalised, and RIMs against the LSTM."""
+"""The page of a suite of Atari games: scores beside the paper's, human-normalized, and RIMs against the LSTM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _part(plan: Plan, done: Results, algo: str, stem: Path) -> str:
     ]
     configs = {job.core: result["definition"]["config"] for job, result in done}
     sections = [f"## Scores, {algo}\n\n{_how(plan, done[0][0].steps)}\n\n{_score_table(scores, games)}"]
-    sections.append(f"## Human-normalised scores, {algo}\n\n{_normalized(scores, games)}")
+    sections.append(f"## Human-normalized scores, {algo}\n\n{_normalized(scores, games)}")
     for core, config in configs.items():
         if config["core"] == "rims" and (changes := _relative_improvements(scores, core)):
             in_paper = config["core_kwargs"].get("input_attention", True)
