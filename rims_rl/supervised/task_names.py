@@ -11,9 +11,10 @@ from rims_rl.supervised.tasks.copying import Copying
 from rims_rl.supervised.tasks.crops import Crops
 from rims_rl.supervised.tasks.moving_mnist import MovingMnist
 from rims_rl.supervised.tasks.sequential_mnist import SequentialMnist
+from rims_rl.supervised.tasks.switching import Switching
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Copying, Adding, SequentialMnist, BouncingBalls, Crops, MovingMnist)
+    task.name: task for task in (Copying, Adding, Switching, SequentialMnist, BouncingBalls, Crops, MovingMnist)
 }
 
 
