@@ -99,8 +99,8 @@ def resolve(
 
     ``DemonAttack`` and ``DemonAttackNoFrameskip-v4`` have no sticky actions, ``ALE/DemonAttack-v5`` its own 0.25.
     ``backend``, ``game_mode``, ``difficulty`` and ``distractors`` are for Atari games; ``backend`` is ``"ale"`` unless
-    told otherwise.
-    ``observation`` is for MiniGrid and BabyAI, and is ``"symbolic"`` unless told otherwise.
+    given.
+    ``observation`` is for MiniGrid and BabyAI, and is ``"symbolic"`` unless given.
     """
     env = _find(name)
     if observation is not None:

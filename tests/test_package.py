@@ -1,5 +1,6 @@
 """What a user gets from the wheel and from the `rims-rl` command."""
 
+import ast
 import os
 import re
 import shutil
@@ -109,6 +110,20 @@ def test_public_names_exist_and_others_do_not():
 def test_zoo_configs_are_found_from_the_source_tree(tmp_path):
     code = "import importlib.resources as r; assert (r.files('rims_rl.zoo_configs') / 'README.md').is_file()"
     run(tmp_path, "-c", code)
+
+
+def test_functions_have_few_parameters():
+    """More of them become an object with options. Constructors and the command line's functions may have more."""
+    files = [file for folder in ("rims_rl", "agents", "envs") for file in (ROOT / folder).rglob("*.py")]
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for file in files
+        if not file.is_relative_to(ROOT / "rims_rl/cli")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in ("__init__", "__new__")
+        if len({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} - {"self", "cls"}) > 8
+    ]
+    assert len(files) > 100 and not found, found
 
 
 def test_help_loads_no_torch(installed, tmp_path):

@@ -99,23 +99,25 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
             )
         chosen = length or choose_length(n_steps, batch)
         minibatch = max(1, batch // chosen) * chosen
-        said = []
+        changes = []
         if length is None and chosen < min(n_steps, batch):
-            said.append(f"gradients go back {chosen} steps at most, because rollouts are cut into sequences of so many")
+            changes.append(
+                f"gradients go back {chosen} steps at most, because rollouts are cut into sequences of so many"
+            )
         if minibatch != batch:
-            said.append(f"minibatches have {minibatch} steps, which are whole sequences of {chosen}")
+            changes.append(f"minibatches have {minibatch} steps, which are whole sequences of {chosen}")
         if rest := rollout % minibatch:
-            said.append(f"the last minibatch has {rest} steps")
+            changes.append(f"the last minibatch has {rest} steps")
         smallest = rest or min(minibatch, rollout)
         if smallest < 2 and self.normalize_advantage:  # the standard deviation of one number is NaN
             raise ValueError(
                 f"normalize_advantage needs minibatches of at least two steps, got n_steps * n_envs = {rollout} and "
                 f"batch_size={batch}, minibatches of {minibatch} and {smallest}; change one of them"
             )
-        if said:
+        if changes:
             warnings.warn(
-                f"n_steps={n_steps} with n_envs={self.n_envs} and batch_size={batch}: {'; '.join(said)}. A batch_size "
-                f"that is a multiple of {n_steps}, or divides it, avoids this",
+                f"n_steps={n_steps} with n_envs={self.n_envs} and batch_size={batch}: {'; '.join(changes)}. A "
+                f"batch_size that is a multiple of {n_steps}, or divides it, avoids this",
                 stacklevel=2,
             )
         return chosen

@@ -11,27 +11,22 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecTransposeImage
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-MAX_FRAMES = 108_000
-
 
 def make_sb3_atari(
     env_id: str,
     num_envs: int,
     *,
     clip_rewards: bool = True,
-    repeat_action_probability: float = 0.0,
-    mode: int | None = None,
-    difficulty: int | None = None,
-    max_frames: int = MAX_FRAMES,
     render_mode: str = "rgb_array",
     seed: int | None = None,
+    **game: Any,
 ) -> VecEnv:
     """Like ``AtariVecEnv``, by ``make_atari_env``; docs/environments.md has the differences.
 
     Args:
         env_id: Gymnasium's, such as ``"ALE/DemonAttack-v5"``.
-        mode, difficulty: of the game, by ALE's numbers; None for its defaults.
         render_mode: ``"human"`` opens a window.
+        game: what :func:`env_arguments` takes.
 
     The others are AtariVecEnv's.
     """
@@ -40,17 +35,22 @@ def make_sb3_atari(
         num_envs,
         seed=seed,
         wrapper_kwargs={"clip_reward": clip_rewards},
-        env_kwargs=env_arguments(repeat_action_probability, mode, difficulty, max_frames)
-        | {"render_mode": render_mode},
+        env_kwargs=env_arguments(**game) | {"render_mode": render_mode},
         vec_env_cls=_Games,  # in this process: subprocesses were not faster
     )
     return VecTransposeImage(VecFrameStack(envs, 4))
 
 
 def env_arguments(
-    repeat_action_probability: float, mode: int | None, difficulty: int | None, max_frames: int = MAX_FRAMES
+    repeat_action_probability: float = 0.0,
+    mode: int | None = None,
+    difficulty: int | None = None,
+    max_frames: int = 108_000,
 ) -> dict[str, Any]:
-    """Of Gymnasium's environment, for Stable-Baselines3's AtariWrapper around it."""
+    """Of Gymnasium's environment, for Stable-Baselines3's AtariWrapper around it.
+
+    ``mode`` and ``difficulty`` are ALE's numbers; None for the game's defaults. The others are AtariVecEnv's.
+    """
     return {
         "frameskip": 1,  # the wrapper skips: with the id's own 4, 16 frames would pass in one step
         "repeat_action_probability": repeat_action_probability,

@@ -113,7 +113,7 @@ def _atari(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any], f
 
 def _minigrid(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any], float, str]:
     """As :func:`_atari`, with the settings of the zoo."""
-    config = zoo.load(env.name, "ppo", overrides=[f"n_steps={n_steps}"]).config
+    config = zoo.load(env, "ppo", overrides=[f"n_steps={n_steps}"]).config
     envs = make_envs(env, config.n_envs, 0, threads)
     kwargs = config.algorithm_kwargs() | {"device": "cpu"}
     models = {}

@@ -32,12 +32,17 @@ class Loaded(NamedTuple):
 
 
 def load(
-    env: str, algo: str, *, file: Path | None = None, overrides: Sequence[str] = (), layers: Sequence[Layer] = ()
+    env: str | Resolved,
+    algo: str,
+    *,
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    layers: Sequence[Layer] = (),
 ) -> Loaded:
     """What training ``algo`` on ``env`` uses, and where each value comes from.
 
     Args:
-        env: a name that :func:`rims_rl.envs.names.resolve` knows.
+        env: a name that :func:`rims_rl.envs.names.resolve` knows, or what it stands for; options do not matter.
         algo: ``"ppo"`` or ``"a2c"``.
         file: a user's YAML file: keys and values, or sections like those of ``zoo_configs/``.
         overrides: ``key=value``, with the value in YAML and dots for keys of mappings: ``policy_kwargs.net_arch=[64]``.
@@ -46,7 +51,7 @@ def load(
     Raises:
         UserError: one sentence that names the file or `settings`, the key, the value, and what would be right.
     """
-    model, resolved = _model(algo), resolve(env)
+    model, resolved = _model(algo), resolve(env) if isinstance(env, str) else env
     shipped = shipped_sections(f"{algo}.yml")
     all_layers = [(f"{algo}.yml: {name}", shipped[name]) for name in _applying(shipped, resolved)]
     if file is not None:
@@ -118,7 +123,7 @@ def _check_section(name: str, file: Path, model: type[TrainConfig]) -> None:
 def _applying(sections: dict[str, Any], resolved: Resolved) -> list[str]:
     """The names of the sections that hold for an environment, the most special last."""
     shared = ("default", resolved.family)
-    own = [name for name in sections if name not in SHARED_SECTIONS and resolve(name) == resolved]
+    own = [name for name in sections if name not in SHARED_SECTIONS and resolve(name).name == resolved.name]
     return [name for name in shared if name and name in sections] + own
 
 

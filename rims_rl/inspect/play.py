@@ -56,7 +56,7 @@ def play(
     episodes, deterministic = options.episodes, options.deterministic
     if deterministic is None:
         deterministic = env.deterministic
-    steps, finished, score, starts, told = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
+    steps, finished, score, starts, records = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
     observations = envs.reset()
     zeros = torch.zeros(policy.num_layers, 1, policy.lstm_hidden_state_shape[-1])
     states = RNNStates((zeros, zeros), (zeros, zeros))
@@ -64,8 +64,8 @@ def play(
         bar = progress.add_task(env.name, total=episodes)
         try:
             while finished < episodes and steps != options.max_steps:
-                if len(told) == finished:
-                    told.append(_begin(envs, env, steps))
+                if len(records) == finished:
+                    records.append(_begin(envs, env, steps))
                 seen, _ = policy.obs_to_tensor(observations)
                 frame, view = _picture(watched, env, policy, seen), _in_view(envs, env)
                 with torch.no_grad(), policy.core.trace() as trace:
@@ -80,12 +80,12 @@ def play(
                 # of the layer that reads the observation
                 active, attention, communication = (part.numpy()[0, 0] for part in trace.layers[0])
                 events = np.array([reward > 0, reward < 0, *([ends[0]] if env.rom else []), *view])
-                value, mission = values.numpy()[0, 0], told[-1]["mission"]
+                value, mission = values.numpy()[0, 0], records[-1]["mission"]
                 add(Step(frame, acted[0], reward, value, active, attention, communication, events, starts[0], mission))
                 steps, score, starts = steps + 1, score + float(reward), ends
                 if "episode" in infos[0]:
                     episode, finished, score = infos[0]["episode"], finished + 1, 0.0
-                    told[-1] |= {"score": float(episode["r"]), "steps": int(episode["l"])}
+                    records[-1] |= {"score": float(episode["r"]), "steps": int(episode["l"])}
                     log.info(f"{env.name}: score {episode['r']:g} after {episode['l']:,} steps")
                 progress.update(bar, completed=finished, description=f"{env.name}, {steps:,} steps, score {score:g}")
         except KeyboardInterrupt:
@@ -93,7 +93,7 @@ def play(
                 raise
     if finished < episodes:
         log.info(f"{env.name}: score {score:g} so far; stopped after {steps:,} steps")
-    return steps, told
+    return steps, records
 
 
 def stoppable() -> AbstractContextManager[Any]:

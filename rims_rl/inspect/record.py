@@ -76,7 +76,7 @@ def _record(run: Path, out: Path | None, options: InspectOptions) -> Recording:
 
         def add(step: Step) -> None:
             values = step._asdict()
-            del values["mission"]  # it is the same in a whole episode, and told there
+            del values["mission"]  # it is the same in a whole episode, whose record has it
             recorder.add(**values)
 
         steps, episodes = play(policy, envs, description.normalization, env, options, add)

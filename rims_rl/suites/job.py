@@ -119,7 +119,8 @@ def _train(job: AgentJob, folder: Path, threads: int) -> Path:
         arguments, jobs = arguments_of(job, threads), folder.parent
         sources = [str(source_run(source, jobs)) for source in job.sources]
         start_from: dict[str, Any] = {"init_from": sources[0]} if arguments.carry else {"columns": sources}
-        trained = start(arguments.model_copy(update=start_from), settings_of(job), folder)
+        env = resolve_arguments(arguments)
+        trained = start(arguments.model_copy(update=start_from), settings_of(job), env, folder)
     elif not is_finished(run):
         trained = resume(ResumeOptions(run=run))
     else:

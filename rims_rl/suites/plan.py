@@ -232,7 +232,7 @@ def _job(
             raise UserError(f"{where} must be a mapping of hyperparameters, got {values!r}")
         if "n_timesteps" in values and values is not suite.algos[algo]:
             raise UserError(f"{where}: n_timesteps is for algos only; write steps at the top of the file")
-    config = zoo.load(env, algo, layers=[(f"{file}: steps", {"n_timesteps": suite.steps}), *layers]).config
+    config = zoo.load(resolved, algo, layers=[(f"{file}: steps", {"n_timesteps": suite.steps}), *layers]).config
     if "." not in config.core:  # a path would import code, which only jobs need
         try:
             core_factory(config.core)

@@ -47,15 +47,20 @@ def train(options: TrainOptions) -> TrainResult:
     if options.columns and options.init_from is not None:
         raise UserError("`columns` and `init_from` are two ways to use what was learned; give one of them")
     layers = [("`settings`", settings)] if (settings := options.all_settings()) else []
-    config = zoo.load(options.env, options.algo, file=options.config, layers=layers).config
-    return start(options.arguments(), config, options.logdir, options.trust, options.progress)
+    env = resolve_arguments(options)
+    config = zoo.load(env, options.algo, file=options.config, layers=layers).config
+    return start(options.arguments(), config, env, options.logdir, options.trust, options.progress)
 
 
 def start(
-    arguments: Arguments, settings: TrainConfig, logdir: Path, trust: bool = False, progress: bool = False
+    arguments: Arguments,
+    settings: TrainConfig,
+    env: Resolved,
+    logdir: Path,
+    trust: bool = False,
+    progress: bool = False,
 ) -> TrainResult:
-    """The same, with hyperparameters that have been read."""
-    env = resolve_arguments(arguments)
+    """The same, with hyperparameters that have been read and the environment that was asked for."""
     model, evaluation_envs = build(arguments, settings, env)
     if arguments.init_from is not None:
         _start_from(Path(arguments.init_from), arguments, env, model, trust)

@@ -63,8 +63,8 @@ class _NTMCell(Cell):
 
     def _weights(self, head: str, h: Tensor, memory: Tensor, before: Tensor) -> Tensor:
         """Where a head points, `(B, slots)`: the paper's equations 5 to 9."""
-        said = self.address[head](h)
-        key, sharpness, gate, moves, focus = said.split([memory.shape[-1], 1, 1, 3, 1], -1)
+        addressing = self.address[head](h)
+        key, sharpness, gate, moves, focus = addressing.split([memory.shape[-1], 1, 1, 3, 1], -1)
         similar = F.cosine_similarity(key.tanh().unsqueeze(1), memory, dim=-1)
         content = torch.softmax(F.softplus(sharpness) * similar, -1)
         pointed = torch.lerp(before, content, torch.sigmoid(gate))

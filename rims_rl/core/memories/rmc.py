@@ -55,8 +55,8 @@ class _RMCCell(Cell):
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, heads, slots + 1, size / heads)
             for part in self.qkv(torch.cat([memory, x], 1)).chunk(3, -1)
         )
-        heard = F.scaled_dot_product_attention(q[:, :, :-1], k, v).transpose(1, 2).flatten(2)
-        proposed = self.norm_attention(memory + heard)
+        attended = F.scaled_dot_product_attention(q[:, :, :-1], k, v).transpose(1, 2).flatten(2)
+        proposed = self.norm_attention(memory + attended)
         proposed = self.norm_mlp(proposed + self.mlp(proposed))
         take, keep = (self.gates_input(x) + self.gates_memory(memory.tanh())).chunk(2, -1)
         # the 1 lets a new memory keep most of what it has

@@ -150,9 +150,10 @@ def cut(pictures: Tensor, places: Tensor, side: int) -> Tensor:
     return torch.from_numpy(found).flatten(-2).float()
 
 
-def confusion(said: Tensor, true: Tensor) -> Tensor:
+def confusion(answered: Tensor, true: Tensor) -> Tensor:
     """True positives, false positives, false negatives, true negatives."""
-    return torch.stack([(said & true).sum(), (said & ~true).sum(), (~said & true).sum(), (~said & ~true).sum()])
+    pairs = [(answered, true), (answered, ~true), (~answered, true), (~answered, ~true)]
+    return torch.stack([(answer & truth).sum() for answer, truth in pairs])
 
 
 def measures(tp: float, fp: float, fn: float, tn: float) -> dict[str, float]:
