@@ -1,3 +1,5 @@
 import torch
 
+from tests.helpers.disks import small_disk  # noqa: F401  a fixture
+
 torch.set_num_threads(1)  # two test processes share two cores

@@ -19,13 +19,13 @@ from rims_rl import runtime
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.saved.policy_files import describe_policy
 from rims_rl.common.errors import UserError
-from rims_rl.exporting.export import FORMATS
+from rims_rl.exporting.export import FORMATS, ExportOptions, export
 from rims_rl.exporting.policy_step import PolicyStep
-from tests.agents.test_portable import Touch
 from tests.helpers.agents import Anything, box
+from tests.helpers.attacking import Touch
+from tests.helpers.untrained_runs import save_untrained
 
 ROOT = Path(__file__).parents[1]
-
 SPACE = spaces.Dict({"a": box(3), "d": spaces.Discrete(4)})
 
 
@@ -176,10 +176,8 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
 
 @pytest.mark.slow
 def test_the_example_plays_where_there_is_neither_torch_nor_rims_rl(tmp_path):
-    from tests.exporting.test_export import ExportOptions, export, make_run
-
-    run = make_run(tmp_path / "run", "CartPole-v1")
-    played = export(ExportOptions(run=run, out=tmp_path / "policy.onnx", check_steps=20)).file
+    untrained = save_untrained(tmp_path / "run", "CartPole-v1")
+    played = export(ExportOptions(run=untrained, out=tmp_path / "policy.onnx", check_steps=20)).file
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv/bin/python"
 

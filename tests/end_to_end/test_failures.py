@@ -3,7 +3,6 @@
 import json
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 
@@ -174,20 +173,14 @@ def test_weights_and_their_description_are_replaced_together(tmp_path, monkeypat
 
 
 @pytest.fixture
-def full_disk(tmp_path):
-    """A file system of 1 MB with a finished run on it, and then without room."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], capture_output=True)
-    if mount.returncode:
-        pytest.skip("only root can mount a small file system")
+def full_disk(small_disk, tmp_path):
+    """A small disk with a finished run on it, and then without room."""
     run = train_run(Arguments(env="CartPole-v1", eval_freq=0), [*SMALL, "n_timesteps=128"], tmp_path)
     for path in (run / "checkpoints").iterdir():
         path.unlink()
-    there = shutil.copytree(run, folder / "run")
-    (folder / "filler").write_bytes(bytes(shutil.disk_usage(folder).free))
-    yield there
-    subprocess.run(["umount", folder], check=True)
+    there = shutil.copytree(run, small_disk / "run")
+    (small_disk / "filler").write_bytes(bytes(shutil.disk_usage(small_disk).free))
+    return there
 
 
 @pytest.mark.parametrize("command", [["evaluate", "--episodes", 2], ["report"]])

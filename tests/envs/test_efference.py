@@ -46,7 +46,8 @@ def test_it_passes_gymnasiums_checker_and_trains():
     check_env(EfferenceCopy(gym.make("Pendulum-v1")), skip_render_check=True)
     kwargs = {"num_rims": 3, "num_active": 2, "rim_size": 4}
     env = EfferenceCopy(gym.make("CartPole-v1"))
-    RecurrentPPO("MultiInputRimsPolicy", env, n_steps=16, batch_size=16, n_epochs=1, policy_kwargs=kwargs).learn(32)
+    model = RecurrentPPO("MultiInputRimsPolicy", env, n_steps=16, batch_size=16, n_epochs=1, policy_kwargs=kwargs)
+    assert model.learn(32).num_timesteps == 32
 
 
 def test_a_taken_key_and_an_unknown_action_space_are_named():

@@ -269,7 +269,7 @@ def test_that_a_policy_diverged_is_told(cartpole, tmp_path, monkeypatch):
 def test_trained_agents_are_exported(algo, tmp_path):
     """Their weights are larger than random ones, and with them rounding errors."""
     run = train_run(Arguments(env="CartPole-v1", algo=algo), ["n_timesteps=6000"], tmp_path)
-    export_run(run, "onnx")
+    assert export_run(run, "onnx").exists()
 
 
 def test_the_model_card_is_what_the_hub_expects(cartpole):

@@ -335,18 +335,6 @@ def test_what_cannot_be_resumed_is_one_sentence_and_is_left_as_it_is(finished, t
         assert (run / name).read_bytes() == (finished / name).read_bytes()
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 4 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", folder], capture_output=True)
-    if mount.returncode:
-        pytest.skip("only root can mount a small file system")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
 @pytest.mark.parametrize("room", [0, 120_000])  # for nothing, or for everything but a checkpoint
 def test_a_full_disk_stops_training_and_nothing_is_lost(room, never_stopped, small_disk, tmp_path):
     whole = never_stopped("CartPole-v1")

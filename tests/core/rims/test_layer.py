@@ -378,11 +378,16 @@ def test_outputs_and_states_share_no_memory(way, rims, layers, grad):
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_a_state_may_be_written_to_before_the_backward(cell, rims):
     """As nn.LSTM's may."""
-    rim = RIM(5, 18, rims, min(rims, 4), cell=cell)
-    output, (h, c) = rim(torch.randn(3, 2, 5))
-    with torch.no_grad():
-        h.zero_(), c.zero_()
-    output.sum().backward()
+    rim, x, gradients = RIM(5, 18, rims, min(rims, 4), cell=cell), torch.randn(3, 2, 5), []
+    for write in (False, True):
+        rim.zero_grad()
+        output, (h, c) = rim(x)
+        if write:
+            with torch.no_grad():
+                h.zero_(), c.zero_()
+        output.sum().backward()
+        gradients.append([weight.grad.clone() for weight in rim.parameters() if weight.grad is not None])
+    assert gradients[0] and all(map(torch.equal, *gradients))
 
 
 def test_long_sequences_run_in_pieces_and_nobody_can_tell(monkeypatch):

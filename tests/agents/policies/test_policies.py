@@ -86,6 +86,7 @@ def test_every_core_and_critic_trains_in_every_algorithm(core, critic):
 def test_every_core_reads_multidiscrete_observations(core):
     for model in algorithms(MlpRimsPolicy, make(spaces.MultiDiscrete([4, 3]), spaces.Discrete(3)), core=core):
         model.learn(32)
+        assert model.num_timesteps >= 32 and all(weight.isfinite().all() for weight in model.policy.parameters())
 
 
 def test_actions_that_do_not_count_from_0_have_the_probabilities_of_those_that_do():
@@ -178,9 +179,9 @@ def test_evaluation_callbacks_and_normalization(tmp_path):
 def test_state_dependent_exploration_works():
     env = make(box(5), box(2))
     for algorithm in (sb3_contrib.RecurrentPPO, RecurrentPPO):
-        algorithm(MlpRimsPolicy, env, n_steps=16, batch_size=16, n_epochs=1, use_sde=True, policy_kwargs=SMALL).learn(
-            64
-        )
+        sizes = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
+        model = algorithm(MlpRimsPolicy, env, **sizes, use_sde=True, policy_kwargs=SMALL).learn(64)
+        assert model.num_timesteps == 64 and model.policy.use_sde
 
 
 def test_heads_of_image_policies_are_linear_and_of_others_64_64():
@@ -297,8 +298,10 @@ def test_a_users_own_core_fits_the_hole(core, tmp_path):
 
 def test_names_of_policies_work_in_our_algorithms_and_so_do_the_stock_ones():
     env = make(box(5), spaces.Discrete(3))
-    RecurrentA2C("MlpRimsPolicy", env, policy_kwargs=SMALL).learn(20)
-    RecurrentPPO("MlpLstmPolicy", env, n_steps=16, batch_size=16, n_epochs=1).learn(64)
+    ours = RecurrentA2C("MlpRimsPolicy", env, policy_kwargs=SMALL).learn(20)
+    stock = RecurrentPPO("MlpLstmPolicy", env, n_steps=16, batch_size=16, n_epochs=1).learn(64)
+    assert isinstance(ours.policy, MlpRimsPolicy) and ours.num_timesteps == 20
+    assert not isinstance(stock.policy, MlpRimsPolicy) and stock.num_timesteps == 64
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from rims_rl.agents.saved.policy_files import (
 )
 from rims_rl.common.errors import UserError
 from tests.helpers.agents import Anything, box, image
+from tests.helpers.attacking import Touch
 from tests.helpers.verbs import user_error
 
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4}
@@ -77,16 +78,6 @@ def test_what_is_written_comes_back(policy, observation_space, action_space, kwa
 @pytest.mark.filterwarnings("ignore:.*Box.*precision")
 def test_spaces_survive_json(space):
     assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
-
-
-class Touch:
-    """Unpickling this would make a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (str(self.path), "w"))
 
 
 def change(path, **changes):
