@@ -23,8 +23,11 @@ def step(cell, elements, h, c, dropped=(), forced=()):
     for k in range(K):
         h_k, c_k = (lstm if cell.cell == "lstm" else gru)(cell, k, reads[k], h[k], c[k])
         h_k, c_k = (take_over(cell, attention[k], old, new) for old, new in ((h[k], h_k), (c[k], c_k)))
-        h_next.append(h_k if k in active else h[k])
-        c_next.append(c_k if k in active else c[k])
+        kept = h[k], c[k]
+        if cell.asleep == "drift" and k not in dropped:
+            kept = (lstm if cell.cell == "lstm" else gru)(cell, k, torch.zeros_like(reads[k]), h[k], c[k])
+        h_next.append(h_k if k in active else kept[0])
+        c_next.append(c_k if k in active else kept[1])
         would_be.append(h_k if k in active else h_k.detach())
     if not cell.communication:
         return h_next, c_next, active

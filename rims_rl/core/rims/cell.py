@@ -24,6 +24,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of options; the paper's first
     "start": ("zero", "learned"),
     "initialization": ("paper", "released"),
     "hear": ("states", "updates"),
+    "asleep": ("keep", "drift"),
     "activation": ("exactly", "at_most"),
     "selection": ("hard", "straight-through", "soft"),
     "competition": ("null", "rims"),
@@ -98,6 +99,10 @@ class RIMCell(nn.Module):
             attention 0.01 * normal, dynamics uniform within :math:`\pm 1/\sqrt{\text{hidden\_size}}`.
         hear: what active RIMs hear of the others: their ``"states"``, or their ``"updates"``, what they would have
             become, with the gradient blocked, as in the released code. All RIMs are then computed, active or not.
+        asleep: what RIMs do that are not active. They ``"keep"`` their state, as in the paper, or ``"drift"``: their
+            own dynamics go on, :math:`\tilde h_k, c'_k = D_k(0, h_k, c_k)`, without reading and without messages. So a
+            memory that has to move at every step does, and a RIM that nobody woke does not stay at zero. All RIMs are
+            then computed, active or not.
         activation: ``"exactly"`` num_active RIMs are updated, or ``"at_most"``: of these only such as have no more than
             ``null_bound`` of their attention on null (the open question of the paper's appendix C.1).
         null_bound: see ``activation``.
@@ -198,6 +203,7 @@ class RIMCell(nn.Module):
         start: str = "zero",
         initialization: str = "paper",
         hear: str = "states",
+        asleep: str = "keep",
         activation: str = "exactly",
         null_bound: float = 0.5,
         balance: float = 0.0,
@@ -238,7 +244,7 @@ class RIMCell(nn.Module):
             _require(0.0 <= rate < 1.0, f"{name} must be at least 0 and below 1, got {rate}")
         given = {
             "communication": communication, "start": start, "initialization": initialization, "hear": hear,
-            "activation": activation, "selection": selection, "competition": competition,
+            "asleep": asleep, "activation": activation, "selection": selection, "competition": competition,
         }  # fmt: skip
         for name, choices in CHOICES.items():
             known = " or ".join(map(repr, choices))
@@ -269,6 +275,10 @@ class RIMCell(nn.Module):
             bool(communication) or hear == "states",
             "hear='updates' needs communication, got communication=False: nobody hears anything",
         )
+        _require(
+            asleep == "keep" or hear == "states",
+            "hear must be 'states' with asleep='drift', got 'updates': RIMs that are asleep have a new state",
+        )
 
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -292,6 +302,7 @@ class RIMCell(nn.Module):
         self.start = start
         self.initialization = initialization
         self.hear = hear
+        self.asleep = asleep
         self.activation = activation
         self.null_bound = null_bound
         self.balance = balance
@@ -405,10 +416,11 @@ class RIMCell(nn.Module):
         attention = weights.mean(1)
         active = self.choose_active(attention)
         read = F.dropout(self.read(x, weights), self.input_dropout, self.training)
+        updated = active.unsqueeze(-1)
+        asleep = (h, c) if self.asleep == "keep" else self.dynamics(torch.zeros_like(read), h, c)
         h_new, c_new = self.dynamics(read, h, c)
         h_new, c_new = self.take_over(attention, h, h_new), self.take_over(attention, c, c_new)
-        updated = active.unsqueeze(-1)
-        h, c = torch.where(updated, h_new, h), torch.where(updated, c_new, c)
+        h, c = torch.where(updated, h_new, asleep[0]), torch.where(updated, c_new, asleep[1])
         if self.communication:
             said = torch.where(updated, h, h_new.detach()) if self.hear == "updates" else h
             message, listening = self.communicate(said)

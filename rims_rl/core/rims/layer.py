@@ -35,8 +35,8 @@ class RIM(Core):
             ``"torch"`` or ``"c"``, the same much faster, or ``"auto"``, the fastest that can.
         **options: cell, input_heads, input_key_size, input_value_size, comm_heads, comm_key_size, comm_value_size,
             comm_top_k, input_dropout, comm_dropout, input_attention, communication, position_competition,
-            own_elements, start, initialization, hear, activation, null_bound, balance, selection, competition, device,
-            dtype: see :class:`RIMCell`.
+            own_elements, start, initialization, hear, asleep, activation, null_bound, balance, selection, competition,
+            device, dtype: see :class:`RIMCell`.
 
     Inputs: x, state, episode_starts
         - **x** of shape `(T, B, input_size)`, or `(T, B, N, input_size)` for a set of N elements: positions of a

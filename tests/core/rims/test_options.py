@@ -16,6 +16,7 @@ OPTIONS = [
     {"start": "learned"},
     {"initialization": "released"},
     {"hear": "updates"},
+    {"asleep": "drift"},
     {"activation": "at_most"},
     {"activation": "at_most", "null_bound": 0.3},
     {"balance": 0.1},
@@ -36,6 +37,8 @@ def layers(draw, options=None):
             options |= choice
         if options.get("competition") == "rims":
             options.pop("activation", None)
+        if options.get("asleep") == "drift":
+            options.pop("hear", None)
     rim = RIM(
         3,
         num_rims * rim_size,
@@ -139,7 +142,7 @@ def test_gated_messages_and_would_be_updates_bound_the_state():
     largest = {}
     for name, options in (
         ("paper", {}), ("gated", {"communication": "gated"}), ("updates", {"hear": "updates"}),
-        ("both", {"communication": "gated", "hear": "updates"}),
+        ("both", {"communication": "gated", "hear": "updates"}), ("drift", {"asleep": "drift"}),
     ):  # fmt: skip
         rim = make(**options, dtype=torch.float64)
         for weight in rim.parameters():
@@ -147,6 +150,7 @@ def test_gated_messages_and_would_be_updates_bound_the_state():
         with torch.no_grad():
             largest[name] = rim(torch.randn(200, 8, 5, dtype=torch.float64))[0].abs().nan_to_num(1e300).max().item()
     assert largest["paper"] > 1e6 and largest["both"] <= 2 and largest["updates"] < 1e3 and largest["gated"] < 300
+    assert largest["drift"] < 1e3
 
 
 def test_at_most_num_active_rims_are_active_and_sometimes_none():
@@ -209,6 +213,7 @@ def test_the_competition_learns_only_if_the_selection_lets_it():
         ({"balance": 0.1, "input_attention": False}, "balance must be 0.0 without input_attention, got 0.1: nobody"),
         ({"competition": "rims", "activation": "at_most"}, "activation must be 'exactly' with competition='rims'"),
         ({"competition": "rims", "position_competition": True}, "position_competition must be False with competition"),
+        ({"hear": "updates", "asleep": "drift"}, "hear must be 'states' with asleep='drift', got 'updates'"),
         ({"hear": "updates", "communication": False}, "hear='updates' needs communication, got communication=False"),
     ],
 )  # fmt: skip

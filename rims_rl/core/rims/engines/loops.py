@@ -20,7 +20,7 @@ from rims_rl.core.rims.trace import Record
 # rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
 PIECE = 3_000_000
 PLAIN = (nn.Parameter, Tensor)
-_PAPER = ("zero", "states", "exactly", "hard", "null", 0.0)
+_PAPER = ("zero", "states", "keep", "exactly", "hard", "null", 0.0)
 
 
 class Loops(Engine):
@@ -31,7 +31,7 @@ class Loops(Engine):
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         if self.key not in cell.engines or not MECHANISM.isdisjoint(vars(cell)):
             return f"{type(cell).__name__} has equations of its own"
-        options = (cell.start, cell.hear, cell.activation, cell.selection, cell.competition, cell.balance)
+        options = (cell.start, cell.hear, cell.asleep, cell.activation, cell.selection, cell.competition, cell.balance)
         if options != _PAPER or cell.communication == "gated":
             return "it has options that are not the paper's"
         # pruning has hooks; parametrizations are a module in the cell
