@@ -42,7 +42,7 @@ def newest(folder):
     return {job: max(steps) for job, steps in found.items() if steps}
 
 
-def wait_until(condition, seconds=250):
+def wait_until(condition, seconds=400):
     deadline = time.time() + seconds
     while not condition():
         assert time.time() < deadline

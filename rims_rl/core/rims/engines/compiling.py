@@ -30,11 +30,10 @@ _LONGEST = 300  # seconds for the compiler, which takes five
 def load_first(source: Path, choices: Sequence[Sequence[str]]) -> ctypes.CDLL:
     """The library made of ``source`` with the first of these flags that the compiler knows. Raises an OSError,
     ValueError or SubprocessError that says why it cannot be had."""
-    for flags in choices[1:]:
-        with contextlib.suppress(OSError):
-            return load(source, choices[0])
-        choices = [flags]
-    return load(source, choices[0])
+    for flags in choices[:-1]:
+        with contextlib.suppress(ChildProcessError):  # of the compiler
+            return load(source, flags)
+    return load(source, choices[-1])
 
 
 def load(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
