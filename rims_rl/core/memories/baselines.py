@@ -28,12 +28,13 @@ class Baseline(Core):
             return self._run(x, state)
         check_starts(episode_starts, tuple(x.shape[:2]), x)
         # One fused call for each stretch of steps inside which nobody starts an episode.
-        resets = (episode_starts != 0).any(1)
-        resets[0] = True
-        begins: list[int] = resets.nonzero().flatten().tolist()
+        resets: list[bool] = (episode_starts != 0).any(1).tolist()
+        begins = [t for t, reset in enumerate(resets) if reset or t == 0]
         outputs = []
         for begin, end in zip(begins, [*begins[1:], len(x)], strict=True):
-            output, state = self._run(x[begin:end], self.begin(state, episode_starts[begin]))
+            if resets[begin]:
+                state = self.begin(state, episode_starts[begin])
+            output, state = self._run(x[begin:end], state)
             outputs.append(output)
         return torch.cat(outputs), state
 

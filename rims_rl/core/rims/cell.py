@@ -417,8 +417,10 @@ class RIMCell(nn.Module):
         active = self.choose_active(attention)
         read = F.dropout(self.read(x, weights), self.input_dropout, self.training)
         updated = active.unsqueeze(-1)
-        asleep = (h, c) if self.asleep == "keep" else self.dynamics(torch.zeros_like(read), h, c)
+        if self.asleep == "drift":
+            read = torch.where(updated, read, 0)
         h_new, c_new = self.dynamics(read, h, c)
+        asleep = (h_new, c_new) if self.asleep == "drift" else (h, c)
         h_new, c_new = self.take_over(attention, h, h_new), self.take_over(attention, c, c_new)
         h, c = torch.where(updated, h_new, asleep[0]), torch.where(updated, c_new, asleep[1])
         if self.communication:
