@@ -74,7 +74,8 @@ class Guarded(VecEnvWrapper):
     def _check(self, what: str, values: Any) -> None:
         if isinstance(values, dict):
             for key, array in values.items():
-                self._check(f"{what} of {key!r}", array) if array.dtype.kind == "f" else None
+                if isinstance(array, np.ndarray) and array.dtype.kind == "f":  # else it may be any number
+                    self._check(f"{what} of {key!r}", array)
             return
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or math.isfinite(values.sum()):
             return
