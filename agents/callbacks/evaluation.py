@@ -85,4 +85,4 @@ class Evaluation(TrainingCallback):
 
     def _write(self) -> None:
         with replacing(self._run / "evaluations.npz") as temporary, temporary.open("wb") as file:
-            np.savez(file, **self.history)
+            np.savez(file, **self.history)  # type: ignore[arg-type]  # it takes one of the arrays for an option
