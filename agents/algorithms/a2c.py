@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from stable_baselines3.common.utils import explained_variance
 
+from rims_rl.agents.algorithms.activity import Activity
 from rims_rl.agents.algorithms.ppo import RecurrentPPO
 
 
@@ -36,6 +37,8 @@ class RecurrentA2C(RecurrentPPO):
         _init_setup_model: bool = True,
         **kwargs: Any,
     ) -> None:
+        if kwargs.get("replay_active"):
+            raise ValueError("replay_active must be False, got True: A2C updates once, with the weights of the rollout")
         super().__init__(
             policy, env, learning_rate, n_steps, None, 1, gae_lambda=gae_lambda,
             normalize_advantage=normalize_advantage, _init_setup_model=False, **kwargs,
@@ -52,6 +55,9 @@ class RecurrentA2C(RecurrentPPO):
             self.policy_kwargs = {**given, "optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": rms_prop}
         super()._setup_model()
         self.policy_kwargs = given
+
+    def _activity(self) -> Activity:
+        return Activity([])  # nobody changes between the rollout and its only update
 
     def train(self) -> None:
         """One gradient step on the whole rollout."""

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
-from sb3_contrib.common.recurrent.type_aliases import (
-    RecurrentDictRolloutBufferSamples,
-    RecurrentRolloutBufferSamples,
-    RNNStates,
-)
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from torch import Tensor
 
 # The mix-in below uses what every rollout buffer has; type checkers need to be told.
 _Buffer: Any = RolloutBuffer if TYPE_CHECKING else object
+
+
+class SequenceSamples(NamedTuple):
+    """A minibatch: sequences one after the other. What sb3-contrib's samples hold, and who was active."""
+
+    observations: Any  # a tensor, or a dict of them
+    actions: Tensor
+    old_values: Tensor
+    old_log_prob: Tensor
+    advantages: Tensor
+    returns: Tensor
+    lstm_states: RNNStates  # where the sequences begin
+    episode_starts: Tensor
+    mask: Tensor  # ones
+    active: Tensor | None  # (T, sequences, RIMs) bool
 
 
 class _Sequences(_Buffer):
@@ -37,10 +48,13 @@ class _Sequences(_Buffer):
         parent = DictRolloutBuffer if isinstance(self, RecurrentDictRolloutBuffer) else RolloutBuffer
         parent.reset(self)
         self.states: list[RNNStates] = []  # at the beginning of each sequence, for all environments
+        self.active: list[Tensor] = []  # at each step, if it is recorded: (1, environments, RIMs)
 
-    def add(self, *args: Any, lstm_states: RNNStates, **kwargs: Any) -> None:
+    def add(self, *args: Any, lstm_states: RNNStates, active: Tensor | None = None, **kwargs: Any) -> None:
         if self.pos % self.sequence_length == 0:
             self.states.append(lstm_states)
+        if active is not None:
+            self.active.append(active)
         parent = DictRolloutBuffer if isinstance(self, RecurrentDictRolloutBuffer) else RolloutBuffer
         parent.add(self, *args, **kwargs)
 
@@ -67,18 +81,17 @@ class _Sequences(_Buffer):
                 self.__dict__[name] = self.swap_and_flatten(value)
         self.generator_ready = True
 
-    def _sample(self, chosen: np.ndarray) -> Any:
+    def _sample(self, chosen: np.ndarray) -> SequenceSamples:
         rows = (chosen[:, None] * self.sequence_length + np.arange(self.sequence_length)).ravel()
 
         def take(array: np.ndarray) -> Tensor:
             return self.to_torch(array[rows])
 
-        dict_observations = isinstance(self.observations, dict)
-        samples: Any = RecurrentDictRolloutBufferSamples if dict_observations else RecurrentRolloutBufferSamples
-        return samples(
-            observations={key: take(o) for key, o in self.observations.items()}
-            if dict_observations
-            else take(self.observations),
+        observations: Any = self.observations
+        return SequenceSamples(
+            observations={key: take(o) for key, o in observations.items()}
+            if isinstance(observations, dict)
+            else take(observations),
             actions=take(self.actions),
             old_values=take(self.values).flatten(),
             old_log_prob=take(self.log_probs).flatten(),
@@ -87,7 +100,15 @@ class _Sequences(_Buffer):
             lstm_states=RNNStates(self._states("pi", chosen), self._states("vf", chosen)),
             episode_starts=take(self.episode_starts).flatten(),
             mask=torch.ones(len(rows), device=self.device),
+            active=self._active(chosen),
         )
+
+    def _active(self, chosen: np.ndarray) -> Tensor | None:
+        if not self.active:
+            return None
+        env, number = np.divmod(chosen, len(self.states))
+        steps = number * self.sequence_length + np.arange(self.sequence_length)[:, None]  # (T, sequences)
+        return torch.cat(self.active)[steps, env]
 
     def _states(self, whose: str, chosen: np.ndarray) -> tuple[Tensor, ...]:
         """h and c at the beginning of the chosen sequences, each (layers, sequences, hidden)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections import defaultdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +17,11 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.utils import explained_variance, obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
 
+from rims_rl.agents.algorithms.activity import Activity, Watched, flips
 from rims_rl.agents.algorithms.buffers import buffer_class
 from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.common.spaces import check_spaces
@@ -26,7 +29,7 @@ from rims_rl.core import weights_at_rest
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """sb3-contrib's RecurrentPPO, made fast. Same arguments, same saved format, and three arguments more.
+    """sb3-contrib's RecurrentPPO, made fast. Same arguments, same saved format, and four arguments more.
 
     Args:
         *args, **kwargs: of ``sb3_contrib.RecurrentPPO``. ``policy`` may also be ``"MlpRimsPolicy"``,
@@ -34,6 +37,8 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         sequence_length: the rollout is cut into sequences of so many steps; each starts from the state that the core
             had there when the data was collected, and gradients stay inside it. It divides ``n_steps``. Default: see
             :func:`choose_length`; a warning says so if it is less than ``n_steps`` and ``batch_size`` promise.
+        replay_active: in the update those RIMs are active that were so in the rollout, whoever would win the
+            competition with the new weights (as in the routing replay of arXiv:2510.11370, for experts).
         rollout_buffer_class: another class than those of ``buffers``; it gets sb3-contrib's arguments.
         rollout_buffer_kwargs: more arguments for it.
     """
@@ -49,6 +54,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         self,
         *args: Any,
         sequence_length: int | None = None,
+        replay_active: bool = False,
         rollout_buffer_class: type | None = None,
         rollout_buffer_kwargs: dict[str, Any] | None = None,
         _init_setup_model: bool = True,
@@ -56,7 +62,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
     ) -> None:
         kwargs["_init_setup_model"] = False  # not before the attributes below are there
         super().__init__(*args, **kwargs)
-        self.sequence_length = sequence_length
+        self.sequence_length, self.replay_active = sequence_length, replay_active
         self.rollout_buffer_class = rollout_buffer_class
         self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
         if _init_setup_model:
@@ -75,6 +81,8 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         if make is None:
             make = buffer_class(self.observation_space)
             kwargs["sequence_length"] = self._find_sequence_length()
+        elif self.replay_active:
+            raise ValueError("replay_active needs our own rollout buffer, got another rollout_buffer_class")
         self.rollout_buffer = make(
             self.n_steps,
             self.observation_space,
@@ -123,11 +131,16 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         return chosen
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
-        with weights_at_rest(self.policy):
-            return self._collect_rollouts(*args, **kwargs)
+        with weights_at_rest(self.policy), self._activity().watched() as watched:
+            return self._collect_rollouts(watched, *args, **kwargs)
 
     def _collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+        self,
+        watched: Watched,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: RolloutBuffer,
+        n_rollout_steps: int,
     ) -> bool:
         """As in sb3-contrib, with the same names for callbacks to look at. But the values of observations at which
         episodes were cut off are computed together at the end, not each by itself as it comes."""
@@ -148,7 +161,9 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
                 assert self._last_obs is not None
                 obs_tensor = obs_as_tensor(self._last_obs, self.device)
                 episode_starts = torch.tensor(self._last_episode_starts, dtype=torch.float32, device=self.device)
+                watched.forget()
                 actions, values, log_probs, lstm_states = policy(obs_tensor, lstm_states, episode_starts)
+                active = watched.active()
             actions = clipped_actions = actions.cpu().numpy()
             if isinstance(self.action_space, spaces.Box):
                 clipped_actions = np.clip(actions, self.action_space.low, self.action_space.high)
@@ -166,7 +181,8 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
             if isinstance(self.action_space, spaces.Discrete):
                 actions = actions.reshape(-1, 1)
             starts, before = self._last_episode_starts, self._last_lstm_states
-            buffer.add(self._last_obs, actions, rewards, starts, values, log_probs, lstm_states=before)
+            more = {} if active is None else {"active": active}
+            buffer.add(self._last_obs, actions, rewards, starts, values, log_probs, lstm_states=before, **more)
             self._last_obs, self._last_episode_starts, self._last_lstm_states = new_obs, dones, lstm_states
         with torch.no_grad():
             if cut_off:
@@ -190,6 +206,110 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         going_on = torch.zeros(len(steps), device=self.device)
         values = policy.predict_values(policy.obs_to_tensor(stacked)[0], state, going_on)
         rewards[steps, envs] += self.gamma * values.flatten().cpu().numpy()
+
+    def _activity(self) -> Activity:
+        """Of the cores, if the buffer can keep it."""
+        policy: Any = self.policy
+        ours = self.rollout_buffer_class is None and isinstance(policy, MlpRimsPolicy)
+        return Activity([policy.lstm_actor, policy.lstm_critic] if ours else [])
+
+    def train(self) -> None:
+        """The update of sb3-contrib's PPO. Besides, it logs ``train/first_ratio``, how far the first minibatch's ratios
+        are from 1 at most, and ``rims/mask_flips``, at what share of steps other RIMs are active than in the rollout,
+        also for each epoch."""
+        policy: Any = self.policy
+        policy.set_training_mode(True)
+        self._update_learning_rate(policy.optimizer)
+        activity = self._activity()
+        logged: defaultdict[str, list[float]] = defaultdict(list)
+        stopped = False
+        for epoch in range(1, self.n_epochs + 1):
+            logged["train/approx_kl"].clear()  # as in sb3-contrib: of the last epoch
+            for data in self.rollout_buffer.get(self.batch_size):
+                loss, kl = self._loss(data, epoch, activity, logged)
+                logged["train/approx_kl"].append(kl)
+                if self.target_kl is not None and kl > 1.5 * self.target_kl:
+                    stopped = True
+                    if self.verbose:
+                        print(f"epoch {epoch} is the last: the divergence is {kl:.2f}, and target_kl {self.target_kl}")
+                    break
+                policy.optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(policy.parameters(), self.max_grad_norm)
+                policy.optimizer.step()
+            self._n_updates += 1
+            if stopped:
+                break
+        self._log_update(logged)
+
+    def _loss(
+        self, data: Any, epoch: int, activity: Activity, logged: defaultdict[str, list[float]]
+    ) -> tuple[Tensor, float]:
+        """Of a minibatch: the loss, and about how far the policy has moved away from the one that collected it."""
+        policy: Any = self.policy
+        mask = data.mask > 1e-8  # without padding, which only sb3-contrib's buffers have
+        actions = data.actions.long().flatten() if isinstance(self.action_space, spaces.Discrete) else data.actions
+        arguments = data.observations, actions, data.lstm_states, data.episode_starts
+        if activity and self.replay_active:
+            with activity.replayed(data.active):
+                values, log_prob, entropy = policy.evaluate_actions(*arguments)
+        else:
+            with activity.watched() as watched:
+                values, log_prob, entropy = policy.evaluate_actions(*arguments)
+            if (active := watched.active()) is not None:
+                logged[f"rims/mask_flips_epoch_{epoch}"].append(flips(data.active, active))
+        advantages, values = data.advantages, values.flatten()
+        if self.normalize_advantage:
+            advantages = (advantages - advantages[mask].mean()) / (advantages[mask].std() + 1e-8)
+        clip, clip_vf = self._clip_ranges()
+        log_ratio = log_prob - data.old_log_prob
+        ratio = torch.exp(log_ratio)
+        clipped = torch.clamp(ratio, 1 - clip, 1 + clip)
+        policy_loss = -torch.min(advantages * ratio, advantages * clipped)[mask].mean()
+        if clip_vf is not None:
+            values = data.old_values + torch.clamp(values - data.old_values, -clip_vf, clip_vf)
+        value_loss = ((data.returns - values) ** 2)[mask].mean()
+        entropy_loss = -(-log_prob if entropy is None else entropy)[mask].mean()  # -log_prob estimates the entropy
+        loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+        with torch.no_grad():
+            numbers = {
+                "train/policy_gradient_loss": policy_loss,
+                "train/value_loss": value_loss,
+                "train/entropy_loss": entropy_loss,
+                "train/loss": loss,
+                "train/clip_fraction": ((ratio - 1).abs() > clip).float()[mask].mean(),
+                "train/first_ratio": (ratio[mask] - 1).abs().max(),
+                "kl": ((ratio - 1) - log_ratio)[mask].mean(),
+            }
+            found = dict(zip(numbers, torch.stack([*numbers.values()]).tolist(), strict=True))
+        kl = found.pop("kl")
+        for name, number in found.items():
+            logged[name].append(number)
+        return loss, kl
+
+    def _clip_ranges(self) -> tuple[float, float | None]:
+        """Of ratios and of values, at this point of training."""
+        of_values: Any = self.clip_range_vf
+        clip: Any = self.clip_range
+        now = self._current_progress_remaining
+        return clip(now), None if of_values is None else of_values(now)
+
+    def _log_update(self, logged: dict[str, list[float]]) -> None:
+        for name, numbers in logged.items():
+            one = {"train/loss": numbers[-1], "train/first_ratio": numbers[0]}
+            self.logger.record(name, one.get(name, np.mean(numbers)))
+        if all_flips := [number for name in logged if name.startswith("rims/") for number in logged[name]]:
+            self.logger.record("rims/mask_flips", np.mean(all_flips))
+        buffer, (clip, clip_vf) = self.rollout_buffer, self._clip_ranges()
+        self.logger.record(
+            "train/explained_variance", explained_variance(buffer.values.ravel(), buffer.returns.ravel())
+        )
+        if hasattr(self.policy, "log_std"):
+            self.logger.record("train/std", torch.exp(self.policy.log_std).mean().item())
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/clip_range", clip)
+        if clip_vf is not None:
+            self.logger.record("train/clip_range_vf", clip_vf)
 
     def learn(self, total_timesteps: int, callback: MaybeCallback = None, *args: Any, **kwargs: Any) -> Any:
         if self.verbose:

@@ -133,6 +133,13 @@ def is_codes(space: spaces.Space[Any]) -> bool:
     return bool((space.low == 0).all() and (space.high < 255).all())
 
 
+def are_plain_numbers(space: spaces.Space[Any], normalize_images: bool) -> bool:
+    """Whether Stable-Baselines3 gives observations to an encoder as they are, in float32: no image that it scales, no
+    number that it makes a one-hot vector of."""
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return all(isinstance(part, spaces.Box) and not (normalize_images and is_image_space(part)) for part in parts)
+
+
 class CodeGridEncoder(GridEncoder):
     """MiniGrid's symbolic view, (width, height, 3): one plane for each object, colour and state, then GridEncoder."""
 
@@ -140,13 +147,12 @@ class CodeGridEncoder(GridEncoder):
         width, height, _ = observation_space.shape
         sizes = observation_space.high.max((0, 1)).astype(int) + 1
         super().__init__(spaces.Box(0, 1, (int(sizes.sum()), width, height)), features_dim)
-        # of each plane: which of the three codes it is of, and for which value of it; no buffers: they are not saved
-        self._code = torch.as_tensor(np.repeat(np.arange(3), sizes))
-        self._value = torch.as_tensor(np.concatenate([np.arange(size) for size in sizes]), dtype=torch.float32)
+        self._values = [torch.arange(size, dtype=torch.float32) for size in sizes]  # no buffers: they are not saved
 
     def forward(self, observations: Tensor) -> Tensor:
-        code, value = (x.to(observations.device) for x in (self._code, self._value))
-        result: Tensor = self.network((observations[..., code] == value).to(value.dtype).permute(0, 3, 1, 2))
+        codes = zip(observations.split(1, -1), self._values, strict=True)
+        planes = torch.cat([code == values.to(observations.device) for code, values in codes], -1)
+        result: Tensor = self.network(planes.float().permute(0, 3, 1, 2))
         return result
 
 

@@ -21,7 +21,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder
+from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder, are_plain_numbers
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.common.errors import Diverged
 from rims_rl.common.spaces import check_spaces
@@ -109,6 +109,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}  # eps as in Stable-Baselines3
         # Not the constructor of RecurrentActorCriticPolicy: it would build LSTMs, only to throw them away.
         ActorCriticPolicy.__init__(self, observation_space, action_space, lr_schedule, **kwargs)
+        self._plain_numbers = are_plain_numbers(observation_space, self.normalize_images)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions only; after their init
 
     def make_features_extractor(self) -> BaseFeaturesExtractor:
@@ -183,6 +184,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         if bytes_ and self.normalize_images and getattr(encoder, "takes_bytes", False):
             features: Tensor = encoder(obs)
             return features
+        if self._plain_numbers:  # what Stable-Baselines3 does with them, without asking at every step
+            return encoder({key: o.float() for key, o in obs.items()} if isinstance(obs, dict) else obs.float())
         return super(ActorCriticPolicy, self).extract_features(obs, encoder)
 
     def run_core(

@@ -61,6 +61,7 @@ class PPOConfig(TrainConfig):
     clip_range: Schedule
     clip_range_vf: Schedule | None
     target_kl: Positive | None
+    replay_active: bool = False
 
     @property
     def minibatch(self) -> int:

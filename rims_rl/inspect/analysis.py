@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.figures import save_figure
 from rims_rl.common.files import write_json
 from rims_rl.common.rim_pictures import draw_information, draw_raster, draw_switches, draw_usage
+from rims_rl.core.rims.life import collapse, entropy, worst_usage
 from rims_rl.inspect.information import WHAT, measure_information, switches
 from rims_rl.runs.provenance import provenance
 
@@ -30,6 +32,8 @@ class Recorded:
         with np.load(path) as arrays:
             self.header: dict[str, Any] = json.loads(str(arrays["about"]))
             self.active, self.starts, events = arrays["active"], arrays["episode_starts"], arrays["events"]
+            self.attention, self.communication = arrays["input_attention"], arrays["communication"]
+            self.largest_state = arrays["largest_state"].max(0)
         happened = dict(zip(self.header["events"], events.T, strict=True))
         happened["after reward"] = np.roll(happened["reward"], 1) & ~self.starts
         # what always or never happens tells nothing
@@ -73,6 +77,7 @@ def _statistics(one: Recorded) -> dict[str, Any]:
         "recorded_steps": len(one.active),
         "scores": [episode["score"] for episode in one.header["episodes"] if episode["score"] is not None],
         "usage": one.usage.tolist(),
+        **_life(one),
         "switching_rate": (switched.sum(0) / max(1, len(switched))).tolist(),
         "steps_with_event": {name: int(happened.sum()) for name, happened in one.events.items()},
         "lags": LAGS.tolist(),
@@ -84,6 +89,19 @@ def _statistics(one: Recorded) -> dict[str, Any]:
             **tested, **{key: dict(zip(names, tested[key], strict=True)) for key in ("bits", "p", "p_holm")}
         },
     }  # fmt: skip
+
+
+def _life(one: Recorded) -> dict[str, Any]:
+    """How alive the RIMs are, see docs/inspect.md."""
+    active = torch.as_tensor(one.active)
+    return {
+        "active_on_average": float(one.active.sum(1).mean()),
+        "collapse": collapse(active),
+        "worst_usage": worst_usage(active),
+        "attention_entropy": entropy(torch.as_tensor(one.attention)),
+        "communication_entropy": entropy(torch.as_tensor(one.communication)[active]),
+        "largest_state": one.largest_state.tolist(),
+    }
 
 
 def _raster(all_: list[Recorded]) -> Figure:

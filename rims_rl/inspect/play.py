@@ -38,6 +38,7 @@ class Step(NamedTuple):
     active: np.ndarray  # (K)
     input_attention: np.ndarray  # (K, N + 1)
     communication: np.ndarray  # (K, K)
+    largest_state: np.ndarray  # (K)
     events: np.ndarray  # (E)
     episode_starts: np.bool_
     mission: str | None
@@ -80,8 +81,11 @@ def play(
                 # of the layer that reads the observation
                 active, attention, communication = (part.numpy()[0, 0] for part in trace.layers[0])
                 events = np.array([reward > 0, reward < 0, *([ends[0]] if env.rom else []), *view])
+                state: Any = states.pi[0]
+                largest = state[0, 0].abs().unflatten(0, (len(active), -1)).amax(-1).numpy()
                 value, mission = values.numpy()[0, 0], records[-1]["mission"]
-                add(Step(frame, acted[0], reward, value, active, attention, communication, events, starts[0], mission))
+                inside = active, attention, communication, largest
+                add(Step(frame, acted[0], reward, value, *inside, events, starts[0], mission))
                 steps, score, starts = steps + 1, score + float(reward), ends
                 if "episode" in infos[0]:
                     episode, finished, score = infos[0]["episode"], finished + 1, 0.0

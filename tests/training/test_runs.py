@@ -18,7 +18,7 @@ from rims_rl.cli.app import shown_messages
 from rims_rl.cli.evaluation_tables import print_evaluation
 from rims_rl.common.errors import UserError
 from rims_rl.common.statistics import summary
-from rims_rl.core import RIM
+from rims_rl.core import RIM, register_core
 from rims_rl.runs.folder import Arguments, claim, read_arguments
 from tests.helpers.verbs import evaluate_run, resume_run, train_run, user_error
 
@@ -71,8 +71,8 @@ def test_training_leaves_everything_in_its_folder(algo, tmp_path):
     assert cv2.imdecode(np.frombuffer(pictures[0].encoded_image_string, np.uint8), cv2.IMREAD_COLOR).std() > 20
     if algo == "ppo":  # a2c writes numbers every 100 rollouts
         usage = board.Histograms("rims/usage")[-1].histogram_value
-        assert usage.num == 2 * 32 and usage.bucket_limit == [0.5, 1.5, 2.5], (
-            "two of three RIMs are active at each step"
+        assert usage.num == 2 * 32 * 2 and usage.bucket_limit == [0.5, 1.5, 2.5], (
+            "two of three RIMs are active at each step of both environments"
         )
     settings = board.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     told = HParamsPluginData.FromString(settings).session_start_info.hparams
@@ -147,6 +147,28 @@ def test_a_memory_that_grows_beyond_all_measure_is_told_once(size, notes, tmp_pa
     board = EventAccumulator(str(run / "tensorboard"))
     board.Reload()
     assert any(event.value > 1e4 for event in board.Scalars("rims/largest_state")) == bool(notes)
+
+
+def rims_without_a_wish(input_size, hidden_size, num_rims, num_active, **options):
+    """All RIMs attend alike, so that the first wins every competition."""
+    rim = RIM(input_size, hidden_size, num_rims, num_active, **options)
+    torch.nn.init.zeros_(rim.layers[0].input_query)
+    return rim
+
+
+@pytest.mark.parametrize(("algo", "rollout"), [("ppo", ["n_steps=32", "batch_size=32"]), ("a2c", ["n_steps=1"])])
+def test_tensorboard_says_how_alive_the_rims_are_and_starved_ones_are_told_once(algo, rollout, tmp_path, capsys):
+    register_core("wishless", rims_without_a_wish)
+    steps = {"ppo": 64 * 22, "a2c": 2 * 100 * 22}[algo]
+    options = ["n_envs=2", "learning_rate=1e-30", "core=wishless", "num_active=1", f"n_timesteps={steps}", *rollout]
+    with shown_messages():
+        run = run_training(tmp_path, "CartPole-v1", *options, algo=algo)
+    said = capsys.readouterr().out
+    board = EventAccumulator(str(run / "tensorboard"))
+    board.Reload()
+    last = {name: board.Scalars(f"rims/{name}")[-1].value for name in ("num_active", "collapse", "worst_usage")}
+    assert last == pytest.approx({"num_active": 1, "collapse": 1, "worst_usage": 1})
+    assert said.count("RIMs 1, 2 have starved: after") == 1 and "core_kwargs.balance=0.01 wakes them" in said
 
 
 def test_training_starts_from_a_shared_policy(tmp_path):

@@ -27,7 +27,10 @@ class Baseline(Core):
         if episode_starts is None:
             return self._run(x, state)
         check_starts(episode_starts, tuple(x.shape[:2]), x)
-        # One fused call for each stretch of steps inside which nobody starts an episode.
+        return self._run_episodes(x, state, episode_starts)
+
+    def _run_episodes(self, x: Tensor, state: State, episode_starts: Tensor) -> tuple[Tensor, State]:
+        """One fused call for each stretch of steps inside which nobody starts an episode."""
         resets: list[bool] = (episode_starts != 0).any(1).tolist()
         begins = [t for t, reset in enumerate(resets) if reset or t == 0]
         outputs = []
@@ -83,6 +86,9 @@ class Feedforward(Baseline):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1) -> None:
         super().__init__(input_size, hidden_size, num_layers, output_size=input_size)
+
+    def _run_episodes(self, x: Tensor, state: State, episode_starts: Tensor) -> tuple[Tensor, State]:
+        return x, self.begin(state, episode_starts.any(0))
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return x, (state[0].clone(), state[1].clone())

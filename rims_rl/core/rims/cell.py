@@ -310,6 +310,7 @@ class RIMCell(nn.Module):
         self.competition = competition
         self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
+        self.replayed: Tensor | None = None  # (B, K): who is active, instead of a competition, see RIM.replay
         self.at_rest = AtRest()
 
         for name, shape in self.weight_shapes().items():
@@ -339,6 +340,11 @@ class RIMCell(nn.Module):
         if self.start == "learned":
             shapes |= {"start_h": (K, H)} | ({"start_c": (K, H)} if self.cell == "lstm" else {})
         return shapes
+
+    @property
+    def competes(self) -> bool:
+        """Whether it depends on the input who is active."""
+        return self.num_active < self.num_rims or self.activation == "at_most"
 
     def has_hooks(self) -> bool:
         forward, backward = self._forward_pre_hooks or self._forward_hooks, self._backward_pre_hooks
@@ -414,7 +420,7 @@ class RIMCell(nn.Module):
         h, c = (s.unflatten(-1, (self.num_rims, self.rim_size)) for s in (h, c))  # (B, K, H)
         weights = self.attend(x, h)
         attention = weights.mean(1)
-        active = self.choose_active(attention)
+        active = self.choose_active(attention) if self.replayed is None else self.replayed
         read = F.dropout(self.read(x, weights), self.input_dropout, self.training)
         updated = active.unsqueeze(-1)
         if self.asleep == "drift":

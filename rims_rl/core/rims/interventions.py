@@ -12,7 +12,7 @@ from torch import Tensor
 from rims_rl.core.rims.at_rest import AtRest
 from rims_rl.core.rims.cell import RIMCell, RIMStep
 from rims_rl.core.rims.engines.engine import Engine
-from rims_rl.core.rims.trace import Record
+from rims_rl.core.rims.trace import Records
 
 
 class Intervened:
@@ -50,13 +50,14 @@ class Intervened:
         h: Tensor,
         c: Tensor,
         starts: Tensor | None,
-        records: list[Record] | None,
+        records: Records | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What ``engine`` makes of this layer. The other arguments and the results are those of :meth:`Engine.run`."""
-        inside: list[Record] | None = None if records is None else []
+        inside = None if records is None else Records(records.only_active)
         output, h, c = engine.run(self.cell, x, self._narrow(h), self._narrow(c), starts, inside)
         if records is not None and inside is not None:
-            records += [Record(*self._widen_inside(record)) for record in inside]
+            for record in inside:
+                records.add(*([self._widen(record.active, -1)] if records.only_active else self._widen_inside(record)))
         return self._widen_state(output), self._widen_state(h), self._widen_state(c)
 
     def step_with_hooks(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:

@@ -14,7 +14,7 @@ from rims_rl.core.core import Core, State
 from rims_rl.core.rims.cell import RIMCell, RIMStep
 from rims_rl.core.rims.engines.choose import check_engine, choose_engine
 from rims_rl.core.rims.interventions import Intervened
-from rims_rl.core.rims.trace import Record, Trace
+from rims_rl.core.rims.trace import Records, Trace
 
 
 class RIM(Core):
@@ -87,6 +87,7 @@ class RIM(Core):
         self._traces: list[Trace] = []
         self._dropped: frozenset[int] = frozenset()
         self._forced: frozenset[int] = frozenset()
+        self._replayed: Tensor | None = None
 
     def extra_repr(self) -> str:
         return f"num_layers={self.num_layers}, batch_first={self.batch_first}, engine={self.engine!r}"
@@ -103,7 +104,8 @@ class RIM(Core):
     def forward(
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        check_input(x, self.cells[0].input_value)
+        cells = self.cells
+        check_input(x, cells[0].input_value)
         if x.dim() not in (3, 4) or x.shape[-1] != self.input_size:
             lead = "B, T" if self.batch_first else "T, B"
             raise ValueError(
@@ -123,23 +125,24 @@ class RIM(Core):
                 episode_starts = episode_starts.transpose(0, 1)
             check_starts(episode_starts, (steps, batch), x)
         h, c = self._check_state(state, x, batch)
+        replayed = [None] * self.num_layers if self._replayed is None else self._check_replayed(steps, batch)
         last_h, last_c = [], []
-        for cell, h_l, c_l in zip(self.cells, h.unbind(0), c.unbind(0), strict=True):
+        for cell, h_l, c_l, active in zip(cells, h.unbind(0), c.unbind(0), replayed, strict=True):
             balances = cell.balance > 0 and cell.training
-            records: list[Record] | None = [] if self._traces or balances else None
+            records = Records(all(trace.only_active for trace in self._traces)) if self._traces or balances else None
             if self._dropped or self._forced:
                 changed = Intervened(cell, self._dropped, self._forced)
                 engine = choose_engine(self.engine, changed.cell, x, h_l, c_l)
                 x, h_l, c_l = changed.run(engine, x, h_l, c_l, episode_starts, records)
             else:
                 engine = choose_engine(self.engine, cell, x, h_l, c_l)
-                x, h_l, c_l = engine.run(cell, x, h_l, c_l, episode_starts, records)
+                x, h_l, c_l = engine.run(cell, x, h_l, c_l, episode_starts, records, active)
             last_h.append(h_l)
             last_c.append(c_l)
             for trace in self._traces:
-                trace.add(len(last_h) - 1, records or [])
+                trace.add(len(last_h) - 1, records or Records())
             if balances:
-                cell.rebalance(torch.cat([record.active for record in records or []]))
+                cell.rebalance(torch.cat([record.active for record in records or Records()]))
             x = x.unsqueeze(2)
         output = x.squeeze(2)
         h, c = (torch.stack(part) if len(part) > 1 else part[0].unsqueeze(0) for part in (last_h, last_c))
@@ -163,8 +166,10 @@ class RIM(Core):
         return result._replace(h=torch.stack(hs), c=torch.stack(cs))
 
     @contextmanager
-    def trace(self) -> Iterator[Trace]:
+    def trace(self, only_active: bool = False) -> Iterator[Trace]:
         """Record which RIMs are active, what they attend to and whom they listen to, in every call made inside.
+
+        With ``only_active``, only the first of these, which takes next to no time.
 
         ::
 
@@ -172,7 +177,7 @@ class RIM(Core):
                 rim(x)
             trace.active  # (T, B, num_rims)
         """
-        trace = Trace(self.num_layers, self.batch_first)
+        trace = Trace(self.num_layers, self.batch_first, only_active)
         self._traces.append(trace)
         try:
             yield trace
@@ -202,6 +207,27 @@ class RIM(Core):
         return self._intervene(frozenset(), frozenset(rims))
 
     @contextmanager
+    def replay(self, active: Tensor) -> Iterator[None]:
+        """Let those be active who are so in ``active``, `(num_layers, T, B, num_rims)`, in the call made inside,
+        instead of a competition: what a trace recorded with other weights, say. What they read follows from their
+        attention, as ever.
+
+        ::
+
+            with rim.trace(only_active=True) as trace:
+                rim(x)
+            with rim.replay(torch.stack([layer.active for layer in trace.layers])):
+                rim(x)
+        """
+        if any(type(cell).step is not RIMCell.step for cell in self.cells):
+            raise ValueError(f"{type(self.cells[0]).__name__} has a step of its own, in which nobody can be replayed")
+        self._replayed = active
+        try:
+            yield
+        finally:
+            self._replayed = None
+
+    @contextmanager
     def _intervene(self, dropped: frozenset[int], forced: frozenset[int]) -> Iterator[None]:
         before = self._dropped, self._forced
         dropped, forced = self._dropped | dropped, self._forced | forced
@@ -219,6 +245,15 @@ class RIM(Core):
             yield
         finally:
             self._dropped, self._forced = before
+
+    def _check_replayed(self, steps: int, batch: int) -> list[Tensor]:
+        assert self._replayed is not None
+        shape = (self.num_layers, *((batch, steps) if self.batch_first else (steps, batch)), self.cells[0].num_rims)
+        if self._replayed.shape != shape:
+            raise ValueError(f"active must be {shape} to be replayed here, got {tuple(self._replayed.shape)}")
+        if self._dropped or self._forced:
+            raise ValueError("RIMs cannot be dropped or forced while others' activity is replayed")
+        return list((self._replayed.transpose(1, 2) if self.batch_first else self._replayed).unbind(0))
 
     def _check_state(self, state: tuple[Tensor, Tensor] | None, x: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         if state is None:

@@ -34,6 +34,12 @@ def switching(active: Tensor) -> float:
     return active.double().diff(dim=0).abs().mean().item() if len(active) > 1 else 0.0
 
 
+def entropy(shares: Tensor) -> float:
+    """How widely attention is spread, in nats, on average over all rows, `(..., N)`; 0 if there are none."""
+    rows = -torch.special.xlogy(shares, shares).sum(-1)
+    return rows.mean().item() if rows.numel() else 0.0
+
+
 def alignment(active: Tensor, rules: Tensor) -> float:
     """Whether each rule has a RIM of its own: 1 if that RIM acts when, and only when, the rule is in force; 0 if
     activity tells nothing.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rims_rl import RIM, RIMCell
 from rims_rl.core.rims.engines.choose import ENGINES, fastest
+from rims_rl.core.rims.trace import Records
 from tests.helpers import paper_equations
 from tests.helpers.engines import in_c_and_in_torch, needs_c
 
@@ -88,7 +89,7 @@ def test_fast_and_readable_paths_are_the_same_function(loops, case):
     results = []
     fast = fastest(cell, x) if loops == "c" else ENGINES["torch"]
     for engine in (fast, ENGINES["readable"]):
-        records = []
+        records = Records()
         outputs = engine.run(cell, x, h[0], c[0], starts, records)
         results.append([*outputs, *gradients(outputs, inputs), *records[0]])
     with torch.no_grad():

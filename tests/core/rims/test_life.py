@@ -1,9 +1,11 @@
 """Measures of life, against what one computes by hand."""
 
+import math
+
 import pytest
 import torch
 
-from rims_rl.core.rims.life import alignment, collapse, switching, usage, worst_usage
+from rims_rl.core.rims.life import alignment, collapse, entropy, switching, usage, worst_usage
 
 
 def test_equal_work_is_no_collapse_and_one_worker_is():
@@ -23,6 +25,11 @@ def test_the_numbers_are_those_of_the_formulas():
     assert collapse(active) == pytest.approx(3 / 2 * sum(max(1 / 3 - share, 0) for share in p))
     assert worst_usage(active) == pytest.approx(1 - 3 / 7)
     assert switching(active) == pytest.approx((1 + 1 + 2) / 9) and switching(active[:1]) == 0
+
+
+def test_entropy_is_that_of_rows_on_average():
+    rows = torch.tensor([[1.0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    assert entropy(rows) == pytest.approx(math.log(4) / 2) and entropy(rows[:0]) == 0
 
 
 def test_a_rim_for_each_rule_is_alignment():

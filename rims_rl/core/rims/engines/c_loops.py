@@ -109,7 +109,7 @@ class CLoops(Loops):
         state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
         state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
         prepared = None
-        if not save and len(s.values) == 1:  # for single steps it pays, and holds little
+        if not save and len(s.values) == 1 and s.replayed is None:  # for single steps it pays, and holds little
             prepared = cell.at_rest.made_of([w for name in WEIGHTS if (w := getattr(s, name)) is not None], _Prepared)
         idle = [] if prepared is None else prepared.idle[s.values.shape]
         try:
@@ -121,6 +121,8 @@ class CLoops(Loops):
             packed = {} if prepared is None else prepared.packed
             layer = _layer(cell, s, vars(s) | state, weights, packed, turned=True)
         library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
+        if s.keep_active:
+            s.active = layer.kept[0]["active"].clone()  # the struct may be used again
         idle.append(layer)
         return output[-1], last_c
 
@@ -178,7 +180,7 @@ def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
         s.query, s.read = new(*lead, n * cell.input_key_size), new(*lead, V)
         s.attention = new(lead[1], B * n, K, N + 1)
     s.h_in, s.c_in, s.updated, s.gates = new(*lead, H), new(*lead, H), new(*lead, H), new(*lead, 4 * H)
-    s.active = s.values.new_full((*lead, 1), cell.num_active == K)
+    s.active = s.values.new_full((K, T, B, 1), cell.num_active == K) if s.replayed is None else s.replayed
     if cell.communication:
         s.qkv, s.received = new(*lead, s.comm_qkv.shape[1]), new(*lead, s.comm_out.shape[2])
         s.p = new(lead[1], B * m, K, K).transpose(2, 3)  # who is heard, who listens; in memory the other way round
@@ -213,9 +215,9 @@ def _layer(
     T, B, N, V = s.values.shape
     K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
     sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
-    layer = _Layer(*sizes, cell.num_active)
+    layer = _Layer(*sizes, cell.num_active if s.replayed is None else K)  # if all may be active, nobody competes
     layer.work = T * B * sum(weight.numel() for weight in weights.values())
-    layer.kept = [tape]  # tensors live as long as the struct
+    layer.kept, layer.laid_out = [tape], {}  # tensors live as long as the struct
     _point(layer, tape)
     vector, loops = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype)
     shapes = cell.weight_shapes() | {"bias": (K, 4 * H, 1)}
@@ -244,8 +246,14 @@ def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
             continue
         if tensor is None:
             setattr(layer, key, _Rows())
+            layer.laid_out[key] = None
             continue
         _check_kind(key, tensor, like)
+        laid_out = tensor.stride(), tensor.shape
+        if layer.laid_out.get(key) == laid_out:  # the usual case in a rollout
+            getattr(layer, key).at = tensor.data_ptr()
+            continue
+        layer.laid_out[key] = laid_out
         strides = dict(zip(order, tensor.stride(), strict=False))
         if "t" in strides and tensor.shape[order.index("t")] == 1:
             strides["t"] = 0  # not kept: each step overwrites the one before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -43,15 +43,19 @@ def fastest(cell: RIMCell, x: Tensor) -> Engine:
     return next(engine for engine in ENGINES.values() if engine.refusal(cell, x) is None)
 
 
-def wants_plain_operations(tensors: Iterable[Tensor]) -> bool:
-    """Whether somebody traces, compiles, casts, batches or differentiates code in ways of its own."""
+def wants_plain_operations(tensors: Sequence[Tensor]) -> bool:
+    """Whether somebody traces, compiles, casts, batches or differentiates code in ways of its own. All tensors are on
+    one device."""
+    x, *_ = tensors
     return bool(
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
-        or any(type(x) not in PLAIN or x.is_meta or torch.is_autocast_enabled(x.device.type) for x in tensors)
+        or x.is_meta
+        or torch.is_autocast_enabled(x.device.type)
+        or not PLAIN.issuperset(map(type, tensors))
     )
 
 

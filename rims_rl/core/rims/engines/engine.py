@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell
-from rims_rl.core.rims.trace import Record
+from rims_rl.core.rims.trace import Records
 
 
 class Engine(ABC):
@@ -28,10 +28,12 @@ class Engine(ABC):
         h: Tensor,
         c: Tensor,
         starts: Tensor | None = None,
-        records: list[Record] | None = None,
+        records: Records | None = None,
+        replayed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run ``cell`` over ``x`` (T, B, N, D) from ``h`` and ``c``, each (B, K * H).
 
         ``starts`` (T, B) is not zero where the state is the initial one before the step. Returns the outputs
-        (T, B, K * H) and the last state. If ``records`` is a list, what happened inside is appended to it.
+        (T, B, K * H) and the last state. If ``records`` are given, what happened inside is appended to them. If
+        ``replayed`` (T, B, K) is given, it says who is active, instead of a competition.
         """

@@ -14,12 +14,12 @@ from rims_rl.core.rims.cell import MECHANISM, RIMCell
 from rims_rl.core.rims.engines.engine import Engine
 from rims_rl.core.rims.engines.reading import is_one_element
 from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
-from rims_rl.core.rims.trace import Record
+from rims_rl.core.rims.trace import Records
 
 # Longer sequences are run in pieces: malloc keeps some tens of megabytes of freed buffers for the next use, gives the
 # rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
 PIECE = 3_000_000
-PLAIN = (nn.Parameter, Tensor)
+PLAIN = frozenset((nn.Parameter, Tensor))
 _PAPER = ("zero", "states", "keep", "exactly", "hard", "null", 0.0)
 
 
@@ -57,26 +57,31 @@ class Loops(Engine):
         h: Tensor,
         c: Tensor,
         starts: Tensor | None = None,
-        records: list[Record] | None = None,
+        records: Records | None = None,
+        replayed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         if starts is not None and not starts.any():
             starts = None  # the usual case in a rollout
         keys = F.linear(x, cell.input_key) if cell.input_attention else None
         values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value)
         keep = None if starts is None else (starts == 0).to(x.dtype)
+        if replayed is not None:
+            replayed = replayed.to(x.dtype).permute(2, 0, 1).unsqueeze(-1)  # as the tape has it
+        given = {"keep": keep, "replayed": replayed}
         tensors = (keys, values, h, c, *(getattr(cell, name, None) for name in WEIGHTS))
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-            result = _Scan.apply(self, cell, records, x.shape[2], keep, *tensors)  # type: ignore[no-untyped-call]
+            result = _Scan.apply(self, cell, records, x.shape[2], given, *tensors)  # type: ignore[no-untyped-call]
         else:
-            result = self._run(cell, records, x.shape[2], keep, tensors, save=records is not None)[:3]
+            save = records is not None and not records.only_active
+            result = self._run(cell, records, x.shape[2], given, tensors, save)[:3]
         return result  # type: ignore[no-any-return]
 
     def _run(
         self,
         cell: RIMCell,
-        records: list[Record] | None,
+        records: Records | None,
         elements: int,
-        keep: Tensor | None,
+        given: dict[str, Tensor | None],
         tensors: tuple[Any, ...],
         save: bool,
     ) -> tuple[Tensor, Tensor, Tensor, list[Tape]]:
@@ -89,8 +94,10 @@ class Loops(Engine):
             piece = slice(begin, begin + steps)
             of_piece = {
                 name: None if x is None else x[piece]
-                for name, x in (("keep", keep), ("keys", keys), ("values", values))
+                for name, x in (("keep", given["keep"]), ("keys", keys), ("values", values))
             }
+            if given["replayed"] is not None:
+                of_piece["replayed"] = given["replayed"][:, piece].contiguous()
             lead = (cell.num_rims, min(steps, T - begin), B)
             read_mask = _mask(cell, cell.input_dropout, values, *lead, values.shape[-1])
             message_mask = None
@@ -98,9 +105,11 @@ class Loops(Engine):
                 message_mask = _mask(cell, cell.comm_dropout, values, *lead, cell.rim_size)
             of_layer = dict(zip(WEIGHTS, weights, strict=True))
             tape = Tape(**of_piece, **of_layer, read_mask=read_mask, message_mask=message_mask)
+            if records is not None and not save:
+                tape.keep_active = True
             h, c = self.forward(cell, tape, h, c, save, output[piece])
             if records is not None:
-                records.append(_record(cell, tape, elements))
+                records.add(*_record(cell, tape, elements, records.only_active))
             if save:
                 tapes.append(tape)
         return output, h.clone(), c, tapes  # until now h was the end of the output
@@ -112,12 +121,12 @@ class _Scan(torch.autograd.Function):
         ctx: Any,
         loops: Loops,
         cell: RIMCell,
-        records: list[Record] | None,
+        records: Records | None,
         elements: int,
-        keep: Tensor | None,
+        given: dict[str, Tensor | None],
         *tensors: Any,
     ) -> Any:
-        output, h, c, tapes = loops._run(cell, records, elements, keep, tensors, save=True)
+        output, h, c, tapes = loops._run(cell, records, elements, given, tensors, save=True)
         ctx.loops, ctx.cell, ctx.names = loops, cell, list(vars(tapes[0]))
         ctx.save_for_backward(*(tensor for tape in tapes for tensor in vars(tape).values()))
         return output, h, c
@@ -148,8 +157,10 @@ def _mask(cell: RIMCell, rate: float, like: Tensor, *shape: int) -> Tensor | Non
     return F.dropout(like.new_ones(shape), rate) if cell.training and rate > 0 else None
 
 
-def _record(cell: RIMCell, s: Tape, elements: int) -> Record:
+def _record(cell: RIMCell, s: Tape, elements: int, only_active: bool) -> tuple[Tensor, ...]:
     K, T, B, _ = s.active.shape
+    if only_active:
+        return (s.active.squeeze(-1).permute(1, 2, 0) != 0,)
     if s.keys is None:
         attention = F.pad((s.active / elements).expand(-1, -1, -1, elements), (0, 1)).permute(1, 2, 0, 3)
     elif is_one_element(cell, s):
@@ -162,4 +173,4 @@ def _record(cell: RIMCell, s: Tape, elements: int) -> Record:
         communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3) * active.unsqueeze(-1)
     else:
         communication = active.new_zeros(T, B, K, K)
-    return Record(active.bool(), attention, communication)
+    return active.bool(), attention, communication

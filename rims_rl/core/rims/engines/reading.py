@@ -45,7 +45,7 @@ class OneElement:
     def attend(self, t: int, h: Tensor, active: Tensor) -> None:
         if self.s.keys is not None:
             null = torch.sum(h * self.probes_of[t], -1, keepdim=True, out=self.null_of[t]).sigmoid_()
-            if self.cell.num_active < len(null):
+            if self.cell.num_active < len(null) and self.s.replayed is None:
                 first = order(self.cell.forced_first(null, dim=0), dim=0)
                 active.scatter_(0, first[: self.cell.num_active], 1)
 
@@ -130,7 +130,7 @@ class Set:
             self.kept_of[t].view(B, n, K, -1).copy_(F.pad(kept, (0, 1), value=True).unsqueeze(1))
             weights = weights * self.kept_of[t]
             null = -(mean[..., :-1] * kept).sum(-1)
-        if self.cell.num_active < K:
+        if self.cell.num_active < K and s.replayed is None:
             first = order(self.cell.forced_first(null, dim=1), dim=1)
             active.scatter_(0, first[:, : self.cell.num_active].t().unsqueeze(-1), 1)
         read = torch.bmm(weights, s.value_rows[t]).view(B, n, K, -1)

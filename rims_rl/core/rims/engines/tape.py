@@ -28,6 +28,9 @@ class Tape:
     read_mask: Maybe  # (K, T, B, V): what dropout multiplies with
     message_mask: Maybe  # (K, T, B, H)
 
+    replayed: Maybe = None  # (K, T, B, 1): who is active, if nobody competes for it
+    keep_active: bool = False  # nothing is kept for a backward, but ``active`` is wanted
+
     # What follows is there once it is written.
 
     # how RIMs read, see ``reading``: one element

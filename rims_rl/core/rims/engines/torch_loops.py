@@ -45,7 +45,7 @@ class TorchLoops(Loops):
         else:
             hs, cs = [_split(h, K), *hs[1:]], [_split(c, K), *cs[1:]]
         gates_of = s.buffers("gates", 0, T, (K, B, G), save)
-        s.active = s.values.new_full((K, T, B, 1), cell.num_active == K)
+        s.active = s.values.new_full((K, T, B, 1), cell.num_active == K) if s.replayed is None else s.replayed
         active_of = s.active.unbind(1)
         if cell.cell == "gru":
             state_n_of = s.buffers("state_n", 1, T, (K, B, H), save)
