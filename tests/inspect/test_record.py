@@ -61,6 +61,7 @@ def play_by_hand(run, env, steps, seed, deterministic):
         events = [rewards[0] > 0, rewards[0] < 0, *([starts[0]] if env.rom else []), *events]
         row["events"] = np.array(events)
         inside = {name: getattr(trace, name)[0, 0] for name in ("active", "input_attention", "communication")}
+        inside["largest_state"] = np.abs(state[0][0, 0]).reshape(3, -1).max(1)
         rows.append(row | inside | {"actions": actions[0], "rewards": rewards[0], "values": value[0, 0]})
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
