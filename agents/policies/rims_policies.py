@@ -21,6 +21,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from rims_rl.agents.policies.cells_encoder import CellsEncoder
 from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder, are_plain_numbers
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.common.errors import Diverged
@@ -32,6 +33,7 @@ CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
 NOT_FINITE = "the policy gives numbers that are not finite"
 RunCore = Callable[[Core, Tensor, State, Tensor], tuple[Tensor, State]]  # features, state, starts -> output, state
+POOL_QUERIES = 4  # as many as a RIM core of the zoo has input heads on MiniGrid
 DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 
 
@@ -351,19 +353,37 @@ class CnnRimsPolicy(MlpRimsPolicy):
 
 
 class MultiInputRimsPolicy(MlpRimsPolicy):
-    """For Dict observations: each key is one element that RIMs attend to. Arguments as for :class:`MlpRimsPolicy`."""
+    """For Dict observations.
 
-    encoder_class = DictEncoder
+    Args:
+        input: ``"keys"``: each key is one element that RIMs attend to; ``"cells"``: so are each cell of a small grid of
+            codes, such as MiniGrid's symbolic view, and each word of a mission. Cores that read one vector are then
+            given what four learned queries read of the elements.
+        **kwargs: of :class:`MlpRimsPolicy`.
+    """
+
+    encoder_class: type[BaseFeaturesExtractor] = DictEncoder
 
     def __init__(
         self,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         lr_schedule: Schedule,
+        *,
+        input: str = "keys",
         **kwargs: Any,
     ) -> None:
         if not isinstance(observation_space, spaces.Dict):
             raise ValueError(f"MultiInputRimsPolicy needs a Dict observation space, got {observation_space}")
+        if input not in ("keys", "cells"):
+            raise ValueError(f'input must be "keys" or "cells", got {input!r}')
+        if input == "cells":
+            self.encoder_class = CellsEncoder
+            queries = None if takes_sets(kwargs.get("core", "rims")) else POOL_QUERIES
+            kwargs["features_extractor_kwargs"] = {
+                "queries": queries,
+                **(kwargs.get("features_extractor_kwargs") or {}),
+            }
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)
 
 

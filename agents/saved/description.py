@@ -108,7 +108,7 @@ class _PolicyArguments(_Model):
     critic: Literal["shared", "separate", "none"] | None = None
     core_kwargs: dict[str, Any] | None = None
     columns: NonNegativeInt = 0
-    input: Literal["vector", "spatial"] = "vector"
+    input: Literal["vector", "spatial", "keys", "cells"] | None = None
     net_arch: list[PositiveInt] | dict[Literal["pi", "vf"], list[PositiveInt]] | None = None
     activation_fn: str = "Tanh"
     ortho_init: bool = True

@@ -134,7 +134,8 @@ class Overlay:
 
 def _heated(game: Image.Image, step: Step, grid: dict[str, Any]) -> Image.Image:
     """What active RIMs attend to, on average, over the game. Four times an even share, or more, is the full colour."""
-    shares = step.input_attention[step.active, :-1].mean(0).reshape(grid["rows"], grid["columns"])
+    rows, columns = grid["rows"], grid["columns"]
+    shares = step.input_attention[step.active, : rows * columns].mean(0).reshape(rows, columns)
     strength = np.minimum(shares * shares.size / 4, 1).astype(np.float32)
     # position (y, x) is drawn in the middle of the part of the picture that it sees
     (pitch_y, pitch_x), (field_y, field_x) = grid["pitch"], grid["field"]

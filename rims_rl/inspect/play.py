@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,13 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
+from rims_rl.agents.policies.cells_encoder import CellsEncoder
 from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
 from rims_rl.agents.saved.description import Normalization
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.common.signals import signal_handler
+from rims_rl.envs.minigrid.view import Tiles
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.watch import frame_of
 from rims_rl.inspect.options import WatchOptions
@@ -137,15 +140,29 @@ def _begin(envs: VecEnv, env: Resolved, step: int) -> dict[str, Any]:
 def _picture(watched: VecEnv, env: Resolved, policy: MlpRimsPolicy, seen: Any) -> np.ndarray:
     """What a person looks at. Attention to positions is drawn over it, so these must be positions of this picture:
     Atari's frames show what the agent sees, but elsewhere only the observation itself surely does."""
-    if env.rom is None and isinstance(policy.pi_features_extractor, SpatialEncoder):
+    encoder = policy.pi_features_extractor
+    if isinstance(encoder, CellsEncoder):
+        return _tiles()(seen[encoder.grid_key].numpy())[0].transpose(1, 2, 0)
+    if env.rom is None and isinstance(encoder, SpatialEncoder):
         channels = seen[0].numpy()
         return (channels if len(channels) == 3 else channels[-1:].repeat(3, 0)).transpose(1, 2, 0)
     return frame_of(watched, env).copy()  # some environments draw the next one into the same array
 
 
+@cache
+def _tiles() -> Tiles:
+    """Draws what an agent sees of a MiniGrid."""
+    return Tiles(tile_size=32)
+
+
 def _elements(policy: MlpRimsPolicy) -> dict[str, Any]:
-    """What RIMs attend to: names of the elements without null and, for positions, where they are in the picture."""
+    """What RIMs attend to: names of the elements without null and, for positions, which come first, where they are in
+    the picture."""
     encoder = policy.pi_features_extractor
+    if isinstance(encoder, CellsEncoder):
+        cell = [1 / encoder.rows, 1 / encoder.columns]
+        grid = {"rows": encoder.rows, "columns": encoder.columns, "pitch": cell, "field": cell}
+        return {"elements": encoder.names, "grid": grid}
     if isinstance(encoder, DictEncoder):
         return {"elements": list(encoder.encoders), "grid": None}
     if not isinstance(encoder, SpatialEncoder):

@@ -62,6 +62,8 @@ CASES = {
         {"input": "spatial", "core_kwargs": {"position_competition": True}},
     ),
     "minigrid": ("ExportMiniGrid-v0", "MultiInputRimsPolicy", {}),
+    "cells": ("PickupKnown", "MultiInputRimsPolicy", {"input": "cells"}),
+    "cells, one vector": ("PickupKnown", "MultiInputRimsPolicy", {"input": "cells", "core": "gru"}),
     "dict of all kinds": (
         "ExportGrids-v0",
         "MultiInputRimsPolicy",

@@ -9,6 +9,7 @@ POLICIES = {
     "Breakout": "CnnRimsPolicy",
     "Camera-v0": "CnnRimsPolicy",
     "PickupKnown": "MultiInputRimsPolicy",
+    "PickupNovelShape": "MultiInputRimsPolicy",
 }  # vectors for all others
 
 

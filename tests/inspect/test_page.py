@@ -21,7 +21,8 @@ STEPS = 40
 def recordings(tmp_path_factory):
     """A recording and its page for each kind of input."""
     made = {}
-    for name, kwargs in (("Breakout", {"input": "spatial"}), ("PickupKnown", {}), ("Pendulum-v1", {})):
+    cells = ("PickupNovelShape", {"input": "cells"})
+    for name, kwargs in (("Breakout", {"input": "spatial"}), ("PickupKnown", {}), ("Pendulum-v1", {}), cells):
         folder = tmp_path_factory.mktemp(name)
         run = save_untrained(folder, name, **kwargs)
         options = {"out": folder / "x.npz", "html": folder / "x.html", "episodes": 100, "max_steps": STEPS}
@@ -127,8 +128,18 @@ def frame(recorded, step):
     return cv2.imdecode(part, cv2.IMREAD_COLOR)[..., ::-1]
 
 
+def grouped(shares, about):
+    """What the bars are about, and how long they are: positions are one bar, and so are the words of a mission."""
+    if not about["grid"]:
+        return [*about["elements"], "null"], shares
+    positions = about["grid"]["rows"] * about["grid"]["columns"]
+    words = shares[positions:-1]
+    names = ["all positions", *(["mission"] if len(words) else []), "null"]
+    return names, [shares[:positions].sum(), *([words.sum()] if len(words) else []), shares[-1]]
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ["Breakout", "PickupKnown", "Pendulum-v1"])
+@pytest.mark.parametrize("name", ["Breakout", "PickupKnown", "Pendulum-v1", "PickupNovelShape"])
 def test_every_step_shows_its_frame_its_numbers_and_its_rims(name, opened):
     page, recorded = opened(name)
     about = json.loads(str(recorded["about"]))
@@ -147,9 +158,7 @@ def test_every_step_shows_its_frame_its_numbers_and_its_rims(name, opened):
         for rim in range(3):
             page.press(str(rim))
             shares = recorded["input_attention"][step, rim]
-            shown = [shares[:-1].sum(), shares[-1]] if about["grid"] else shares
-            names = ["all positions"] if about["grid"] else about["elements"]
-            for line, share in zip([*names, "null"], shown, strict=True):
+            for line, share in zip(*grouped(shares, about), strict=True):
                 assert f"{line}\n{100 * share:.1f} %" in page.find("attention").text
             heard, text = recorded["communication"][step, rim], page.find("heard").text
             if recorded["active"][step, rim]:

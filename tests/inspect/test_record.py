@@ -90,6 +90,19 @@ def test_every_array_is_that_of_a_game_played_by_hand(name, kwargs, steps, eleme
         assert (recorded["active"].mean(0) > 0).all(), "RIMs take turns"
 
 
+def test_where_cells_are_elements_the_picture_is_what_the_agent_sees_of_them(tmp_path):
+    run = save_untrained(tmp_path, "PickupKnown", input="cells")
+    about, recorded = record(run, tmp_path / "x.npz", max_steps=3, seed=3)
+    envs = make_envs(resolve("PickupKnown", observation="rgb"), 1, 3)
+    view, seen = envs.reset()["image"][0].transpose(1, 2, 0), decode(recorded)[0]
+    assert seen.shape == (5 * 32, 5 * 32, 3)
+    shrunk = cv2.resize(seen, view.shape[:2], interpolation=cv2.INTER_AREA)  # its tiles have 8 pixels
+    assert np.abs(shrunk.astype(int) - view).mean() < 3
+    assert about["grid"] == {"rows": 5, "columns": 5, "pitch": [0.2, 0.2], "field": [0.2, 0.2]}
+    assert about["elements"][:2] == ["0,0", "0,1"] and about["elements"][25:27] == ["mission 0", "mission 1"]
+    assert recorded["input_attention"].shape == (3, 3, 25 + 5 + 1)
+
+
 def test_a_critic_with_memory_of_its_own_keeps_it(tmp_path):
     run = save_untrained(tmp_path, "CartPole-v1", critic="separate", num_layers=2)
     _, recorded = record(run, tmp_path / "x.npz", episodes=2)

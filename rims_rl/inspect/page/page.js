@@ -112,7 +112,7 @@ function drawHeat() {
   if (!grid) return;
   const small = new OffscreenCanvas(grid.columns, grid.rows), pixels = small.getContext("2d");
   let strongest = 0;
-  for (let i = 0; i < ELEMENTS; i++) {
+  for (let i = 0; i < grid.rows * grid.columns; i++) {
     const share = attentionTo(state.step, state.rim, i);
     if (share > attentionTo(state.step, state.rim, strongest)) strongest = i;
     pixels.fillStyle = `rgba(255, 60, 200, ${0.85 * share / FULL_COLOUR})`;
@@ -161,10 +161,13 @@ function drawRims() {
 
 function drawAttention() {
   const { step, rim } = state, on = isActive(step, rim), toNull = attentionTo(step, rim, NULL);
-  let bars = about.elements.map((name, i) => [name, attentionTo(step, rim, i)]);
-  if (about.grid) bars = [["all positions", bars.reduce((sum, bar) => sum + bar[1], 0)]];
+  const sums = new Map(), positions = about.grid ? about.grid.rows * about.grid.columns : 0;
+  about.elements.forEach((name, i) => {
+    const group = i < positions ? "all positions" : name.replace(/ \d+$/, ""); // the words of a mission are one bar
+    sums.set(group, (sums.get(group) ?? 0) + attentionTo(step, rim, i));
+  });
   $("attention-title").textContent = `Input attention of RIM ${rim}`;
-  $("attention").replaceChildren(...[...bars, ["null", toNull]].map(([name, share]) => {
+  $("attention").replaceChildren(...[...sums, ["null", toNull]].map(([name, share]) => {
     const bar = element("div", "", "bar"), track = element("div", "", "track"), fill = element("div", "", "fill");
     fill.style.width = `${100 * share}%`;
     fill.style.background = name === "null" ? css("--muted") : colour(rim);
@@ -173,7 +176,7 @@ function drawAttention() {
     bar.append(element("span", name), track, element("span", percent(share)));
     return bar;
   }));
-  const notes = [on ? "Active: it reads this." : "Not active: it reads nothing and keeps its state."];
+  const notes = [on ? "Active: it reads this." : "Not active: it reads nothing."];
   if (about.grid) notes.push(`Over the game, the strongest colour would be ${percent(FULL_COLOUR)}; ` +
     "dashed: what the strongest position sees.");
   $("note").textContent = notes.join(" ");
