@@ -25,7 +25,7 @@ def step(cell, elements, h, c, dropped=(), forced=()):
         h_k, c_k = (lstm if cell.cell == "lstm" else gru)(cell, k, reads[k], h[k], c[k])
         h_k, c_k = (take_over(cell, attention[k], old, new) for old, new in ((h[k], h_k), (c[k], c_k)))
         kept = h[k], c[k]
-        if cell.asleep == "drift" and k not in dropped:
+        if cell.asleep != "keep" and k not in dropped:
             kept = (lstm if cell.cell == "lstm" else gru)(cell, k, torch.zeros_like(reads[k]), h[k], c[k])
         h_next.append(h_k if k in active else kept[0])
         c_next.append(c_k if k in active else kept[1])
@@ -33,7 +33,8 @@ def step(cell, elements, h, c, dropped=(), forced=()):
     if not cell.communication:
         return h_next, c_next, active
     said = would_be if cell.hear == "updates" else h_next
-    return [h_next[k] + message(cell, k, said, dropped) if k in active else h_next[k] for k in range(K)], c_next, active
+    hearing = set(range(K)) - set(dropped) if cell.asleep == "listen" else active
+    return [h_next[k] + message(cell, k, said, dropped) if k in hearing else h_next[k] for k in range(K)], c_next, active
 
 
 def take_over(cell, attention, old, new):

@@ -24,7 +24,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of options; the paper's first
     "start": ("zero", "learned"),
     "initialization": ("paper", "released"),
     "hear": ("states", "updates"),
-    "asleep": ("keep", "drift"),
+    "asleep": ("keep", "drift", "listen"),
     "activation": ("exactly", "at_most"),
     "selection": ("hard", "straight-through", "soft"),
     "competition": ("null", "rims"),
@@ -101,8 +101,9 @@ class RIMCell(nn.Module):
             become, with the gradient blocked, as in the released code. All RIMs are then computed, active or not.
         asleep: what RIMs do that are not active. They ``"keep"`` their state, as in the paper, or ``"drift"``: their
             own dynamics go on, :math:`\tilde h_k, c'_k = D_k(0, h_k, c_k)`, without reading and without messages. So a
-            memory that has to move at every step does, and a RIM that nobody woke does not stay at zero. All RIMs are
-            then computed, active or not.
+            memory that has to move at every step does, and a RIM that nobody woke does not stay at zero. Or they
+            ``"listen"``: the same, but they get messages as active ones do, and only reading is left to the winners.
+            All RIMs are then computed, active or not.
         activation: ``"exactly"`` num_active RIMs are updated, or ``"at_most"``: of these only such as have no more than
             ``null_bound`` of their attention on null (the open question of the paper's appendix C.1).
         null_bound: see ``activation``.
@@ -276,8 +277,12 @@ class RIMCell(nn.Module):
             "hear='updates' needs communication, got communication=False: nobody hears anything",
         )
         _require(
+            bool(communication) or asleep != "listen",
+            "asleep='listen' needs communication, got communication=False: 'drift' would do",
+        )
+        _require(
             asleep == "keep" or hear == "states",
-            "hear must be 'states' with asleep='drift', got 'updates': RIMs that are asleep have a new state",
+            f"hear must be 'states' with asleep={asleep!r}, got 'updates': RIMs that are asleep have a new state",
         )
 
         self.input_size = input_size
@@ -423,18 +428,20 @@ class RIMCell(nn.Module):
         active = self.choose_active(attention) if self.replayed is None else self.replayed
         read = F.dropout(self.read(x, weights), self.input_dropout, self.training)
         updated = active.unsqueeze(-1)
-        if self.asleep == "drift":
+        if self.asleep != "keep":
             read = torch.where(updated, read, 0)
         h_new, c_new = self.dynamics(read, h, c)
-        asleep = (h_new, c_new) if self.asleep == "drift" else (h, c)
+        asleep = (h, c) if self.asleep == "keep" else (h_new, c_new)
         h_new, c_new = self.take_over(attention, h, h_new), self.take_over(attention, c, c_new)
         h, c = torch.where(updated, h_new, asleep[0]), torch.where(updated, c_new, asleep[1])
         if self.communication:
             said = torch.where(updated, h, h_new.detach()) if self.hear == "updates" else h
             message, listening = self.communicate(said)
             message = F.dropout(message, self.comm_dropout, self.training)
-            h = torch.where(updated, self.add_message(h, message), h)
-            listening = listening * updated
+            if self.asleep == "listen":
+                h = self.add_message(h, message)
+            else:
+                h, listening = torch.where(updated, self.add_message(h, message), h), listening * updated
         else:
             listening = h.new_zeros(*h.shape[:2], self.num_rims)
         return RIMStep(h.flatten(1), c.flatten(1), active, attention, listening)

@@ -17,6 +17,7 @@ OPTIONS = [
     {"initialization": "released"},
     {"hear": "updates"},
     {"asleep": "drift"},
+    {"asleep": "listen"},
     {"activation": "at_most"},
     {"activation": "at_most", "null_bound": 0.3},
     {"balance": 0.1},
@@ -37,7 +38,7 @@ def layers(draw, options=None):
             options |= choice
         if options.get("competition") == "rims":
             options.pop("activation", None)
-        if options.get("asleep") == "drift":
+        if "asleep" in options:
             options.pop("hear", None)
     rim = RIM(
         3,
