@@ -34,7 +34,11 @@ def step(cell, elements, h, c, dropped=(), forced=()):
         return h_next, c_next, active
     said = would_be if cell.hear == "updates" else h_next
     hearing = set(range(K)) - set(dropped) if cell.asleep == "listen" else active
-    return [h_next[k] + message(cell, k, said, dropped) if k in hearing else h_next[k] for k in range(K)], c_next, active
+    return (
+        [h_next[k] + message(cell, k, said, dropped) if k in hearing else h_next[k] for k in range(K)],
+        c_next,
+        active,
+    )
 
 
 def take_over(cell, attention, old, new):

@@ -33,7 +33,9 @@ _PADDED_BYTES = 64
 _FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPADDED_BYTES={_PADDED_BYTES}")
 _WITHOUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native", "-mtune=generic"))  # what some compilers do not know
 _TYPES = {torch.float32: "float", torch.float64: "double"}
-_SIZES = ("T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "num_active")
+_SIZES = ("T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "num_active", "asleep")
+_ASLEEP = {"keep": 0, "drift": 1, "listen": 2}  # as the loops count them
+_ALL, _ACTIVE, _MOVING, _HEARING = range(4)  # rows of a RIM, likewise
 # What the struct of loops.c holds, in its order, and along which of steps t, RIMs k and batch rows b it goes.
 _TENSORS = {
     "keep": "tb",
@@ -74,6 +76,7 @@ class _Layer(ctypes.Structure):
 
 class CLoops(Loops):
     name, key = "C", "c"
+    asleep = tuple(_ASLEEP)
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         elements = x.shape[2] if cell.input_attention else 1
@@ -144,30 +147,29 @@ class CLoops(Loops):
         loops, threads = library(d_h.dtype), _threads(layer)
         loops.backward(ctypes.byref(layer), threads)
 
-        def add_product(name: str, x: str, d: str, transpose: bool = True) -> None:
-            """Add the sum over steps and rows of x times d to the gradient called ``name``."""
+        def add_product(name: str, x: str, d: str, which: int, transpose: bool = True) -> None:
+            """Add the sum over steps and these rows of x times d to the gradient called ``name``."""
             rows, width = [getattr(layer, key) for key in (x, d)], [tape[key].shape[-1] for key in (x, d)]
             out = s.values.new_empty(cell.num_rims, *width)
             x_of, d_of = (ctypes.byref(part) for part in rows)
-            every = name == "comm_qkv" or cell.num_active == cell.num_rims
-            loops.weight_gradient(ctypes.byref(layer), threads, x_of, width[0], d_of, width[1], every, out.data_ptr())
+            loops.weight_gradient(ctypes.byref(layer), threads, x_of, width[0], d_of, width[1], which, out.data_ptr())
             add(gradients, name, out.transpose(1, 2) if transpose else out)
 
         if one is None:
             d_keys, d_values = tape["d_keys"], tape["d_values"]
-            add_product("input_query", "h_in", "d_query")
-            add_product("weight_ih", "read", "d_gates")
+            add_product("input_query", "h_in", "d_query", _ACTIVE)
+            add_product("weight_ih", "read", "d_gates", _ACTIVE)
         else:
             rows = None
-            if cell.num_active < cell.num_rims:
+            if cell.num_active < cell.num_rims or s.replayed is not None:
                 rows = [active.flatten().nonzero().squeeze(1) for active in s.active]
             d_keys, d_values = one.after_backward(tape["d_gates"], s.h_in, rows, gradients)
-        add_product("weight_hh", "h_in", "d_gates")
+        add_product("weight_hh", "h_in", "d_gates", _MOVING)
         for name in ("bias_ih", "bias_hh"):
             add(gradients, name, tape["d_gates"].sum((1, 2)))
         if cell.communication:
-            add_product("comm_qkv", "updated", "d_qkv")
-            add_product("comm_out", "d_message", "received", transpose=False)
+            add_product("comm_qkv", "updated", "d_qkv", _ALL)
+            add_product("comm_out", "d_message", "received", _HEARING, transpose=False)
         return d_keys, d_values, d_h, d_c
 
 
@@ -215,7 +217,8 @@ def _layer(
     T, B, N, V = s.values.shape
     K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
     sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
-    layer = _Layer(*sizes, cell.num_active if s.replayed is None else K)  # if all may be active, nobody competes
+    # if all may be active, nobody competes
+    layer = _Layer(*sizes, cell.num_active if s.replayed is None else K, _ASLEEP[cell.asleep])
     layer.work = T * B * sum(weight.numel() for weight in weights.values())
     layer.kept, layer.laid_out = [tape], {}  # tensors live as long as the struct
     _point(layer, tape)

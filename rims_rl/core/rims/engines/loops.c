@@ -1,8 +1,8 @@
-/* The time loops of a RIM layer with LSTM cells, forward and backward: what rims_rl/core/scan.py does in torch.
+/* The time loops of a RIM layer with LSTM cells, forward and backward: what torch_loops.py does in torch.
  *
  * Rows of a batch do not know of each other, so each thread takes some rows through all steps, and nobody waits. A RIM
- * that is not active costs little more than its share of the communication. c_loops.py compiles this with
- * -Dreal=float or -Dreal=double, and makes room for all tensors. Letters for sizes are those of scan.py: T steps,
+ * that keeps its state costs little more than its share of the communication. c_loops.py compiles this with
+ * -Dreal=float or -Dreal=double, and makes room for all tensors. Letters for sizes are those of torch_loops.py: T steps,
  * B batch, K RIMs, H units per RIM, N elements, n input heads of key size d and value size w, m communication heads of
  * key size e and value size v. */
 
@@ -30,7 +30,7 @@ typedef struct { /* a tensor: row b of RIM k at step t begins at `at + t * .t + 
 } rows;
 
 typedef struct {
-    long T, B, K, H, N, n, d, w, m, e, v, num_active;
+    long T, B, K, H, N, n, d, w, m, e, v, num_active, asleep;
     rows keep;                                 /* 0 where the state is set to zero before the step; or absent */
     rows keys, values, query, attention, read; /* of a set; attention (n, K, N + 1) for each row of the batch */
     rows probes, reads, null;                  /* of one element, see OneElement in reading.py */
@@ -45,6 +45,13 @@ typedef struct {
 INLINE real *row(const rows *s, long t, long k, long b) { return s->at + t * s->t + k * s->k + b * s->b; }
 
 INLINE int is_active(const layer *l, long t, long k, long b) { return *row(&l->active, t, k, b) != 0; }
+
+/* What RIMs do that are not active: keep their state, go on by themselves, or hear the others besides. */
+enum { KEEP, DRIFT, LISTEN };
+
+INLINE int moves(const layer *l, long t, long k, long b) { return l->asleep != KEEP || is_active(l, t, k, b); }
+
+INLINE int hears(const layer *l, long t, long k, long b) { return l->asleep == LISTEN || is_active(l, t, k, b); }
 
 /* Columns of packed weights: whole vectors, of whatever processor. */
 INLINE long padded(long columns) {
@@ -207,15 +214,22 @@ static void softmax(real *x, long count, long size) {
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* `out` = `in` times the weights of RIM k, for its rows, or += only for those where it is active. */
-static void transform(const layer *l, long t, long k, long begin, long end, int all, const rows *in, long inner,
+/* Which rows of RIM k: all of them, or those in which it is active, moves or hears. */
+enum { ALL, ACTIVE, MOVING, HEARING };
+
+INLINE int among(const layer *l, int which, long t, long k, long b) {
+    return which == ALL || (which == MOVING ? moves(l, t, k, b) : which == HEARING ? hears(l, t, k, b) : is_active(l, t, k, b));
+}
+
+/* `out` = `in` times the weights of RIM k, for all its rows, or += for some of them. */
+static void transform(const layer *l, long t, long k, long begin, long end, int which, const rows *in, long inner,
                       const real *weights, const rows *out, long columns) {
     real *a[end - begin], *o[end - begin];
     long count = 0;
     for (long b = begin; b < end; b++)
-        if (all || is_active(l, t, k, b)) a[count] = row(in, t, k, b), o[count++] = row(out, t, k, b);
+        if (among(l, which, t, k, b)) a[count] = row(in, t, k, b), o[count++] = row(out, t, k, b);
     const long stride = padded(columns);
-    (all ? set_product : add_product)(count, a, inner, weights + k * inner * stride, stride, o, columns);
+    (which == ALL ? set_product : add_product)(count, a, inner, weights + k * inner * stride, stride, o, columns);
 }
 
 /* Attention of all RIMs over a set, and their attention on null, averaged over heads. */
@@ -266,7 +280,7 @@ static void lstm_cell(real *gates, const real *c, real *c_new, real *updated, lo
     for (long j = 0; j < H; j++) updated[j] = o[j] * (2 * sigmoid(2 * c_new[j]) - 1);
 }
 
-/* What active RIMs hear of all of them. Rows of p of the others are of no use. */
+/* What RIMs hear of all of them. Rows of p of those who do not are of no use. */
 static void listen(const layer *l, long t, long b) {
     const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
@@ -275,29 +289,29 @@ static void listen(const layer *l, long t, long b) {
     for (long head = 0; head < l->m; head++)
         for (long k = 0; k < K; k++) {
             const real *query = row(&l->qkv, t, k, b) + head * size, *keys = row(&l->qkv, t, 0, b) + head * size + e;
-            for (long j = 0; j < K && is_active(l, t, k, b); j++)
+            for (long j = 0; j < K && hears(l, t, k, b); j++)
                 p[(head * K + k) * K + j] = scale * dot(query, keys + j * l->qkv.k, e);
         }
     softmax(p, l->m * K, K);
     for (long head = 0; head < l->m; head++) {
         long count = 0;
         for (long k = 0; k < K; k++)
-            if (is_active(l, t, k, b))
+            if (hears(l, t, k, b))
                 weights[count] = p + (head * K + k) * K, received[count++] = row(&l->received, t, k, b) + head * v;
         set_product(count, weights, K, row(&l->qkv, t, 0, b) + head * size + 2 * e, l->qkv.k, received, v);
     }
 }
 
-/* Add what active RIMs received to their h. */
+/* Add what RIMs received to their h. */
 static void hear(const layer *l, long t, long k, long begin, long end) {
     const long H = l->H, values = l->m * l->v;
     if (!l->message_mask.at) {
-        transform(l, t, k, begin, end, 0, &l->received, values, l->comm_out, &l->h, H);
+        transform(l, t, k, begin, end, HEARING, &l->received, values, l->comm_out, &l->h, H);
         return;
     }
     real *gain = calloc((end - begin) * H, sizeof(real));
     const rows of_gain = {gain - begin * H, 0, 0, H};
-    transform(l, t, k, begin, end, 0, &l->received, values, l->comm_out, &of_gain, H);
+    transform(l, t, k, begin, end, HEARING, &l->received, values, l->comm_out, &of_gain, H);
     for (long b = begin; b < end; b++) {
         multiply(row(&of_gain, t, k, b), row(&l->message_mask, t, k, b), H);
         add_scaled(row(&l->h, t, k, b), 1, row(&of_gain, t, k, b), H);
@@ -318,7 +332,7 @@ static void forward_rows(const layer *l, long begin, long end) {
                 for (long j = 0; j < H; j++) row(&l->h_in, t, k, b)[j] = reset ? 0 : h[j];
                 for (long j = 0; j < H; j++) row(&l->c_in, t, k, b)[j] = reset ? 0 : c[j];
             }
-            if (l->query.at) transform(l, t, k, begin, end, 1, &l->h_in, H, l->input_query, &l->query, queries);
+            if (l->query.at) transform(l, t, k, begin, end, ALL, &l->h_in, H, l->input_query, &l->query, queries);
         }
         for (long b = begin; b < end; b++) {
             real null[K];
@@ -330,27 +344,28 @@ static void forward_rows(const layer *l, long begin, long end) {
 
         for (long k = 0; k < K; k++) {
             for (long b = begin; b < end; b++) {
-                if (!is_active(l, t, k, b)) {
+                if (!moves(l, t, k, b)) {
                     copy(row(&l->c, t, k, b), row(&l->c_in, t, k, b), H);
                     copy(row(&l->updated, t, k, b), row(&l->h_in, t, k, b), H);
                     continue;
                 }
                 real *gates = row(&l->gates, t, k, b);
                 copy(gates, l->bias + k * padded(G), G);
+                if (!is_active(l, t, k, b)) continue; /* it reads nothing */
                 if (l->query.at)
                     read_set(l, t, k, b);
                 else
                     add_scaled(gates, l->probes.at ? 1 - *row(&l->null, t, k, b) : 1, row(&l->reads, t, k, b), G);
             }
-            if (l->query.at) transform(l, t, k, begin, end, 0, &l->read, V, l->weight_ih, &l->gates, G);
-            transform(l, t, k, begin, end, 0, &l->h_in, H, l->weight_hh, &l->gates, G);
+            if (l->query.at) transform(l, t, k, begin, end, ACTIVE, &l->read, V, l->weight_ih, &l->gates, G);
+            transform(l, t, k, begin, end, MOVING, &l->h_in, H, l->weight_hh, &l->gates, G);
             for (long b = begin; b < end; b++) {
                 real *updated = row(&l->updated, t, k, b);
-                if (is_active(l, t, k, b))
+                if (moves(l, t, k, b))
                     lstm_cell(row(&l->gates, t, k, b), row(&l->c_in, t, k, b), row(&l->c, t, k, b), updated, H);
                 copy(row(&l->h, t, k, b), updated, H);
             }
-            if (l->qkv.at) transform(l, t, k, begin, end, 1, &l->updated, H, l->comm_qkv, &l->qkv, size);
+            if (l->qkv.at) transform(l, t, k, begin, end, ALL, &l->updated, H, l->comm_qkv, &l->qkv, size);
         }
         if (!l->qkv.at) continue;
         for (long b = begin; b < end; b++) listen(l, t, b);
@@ -360,7 +375,7 @@ static void forward_rows(const layer *l, long begin, long end) {
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* From the gradient of what RIMs received, zero where they are not active, to that of queries, keys and values. */
+/* From the gradient of what RIMs received, zero where they do not hear, to that of queries, keys and values. */
 static void listen_backward(const layer *l, long t, long b, const rows *d_message) {
     const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
@@ -372,7 +387,7 @@ static void listen_backward(const layer *l, long t, long b, const rows *d_messag
         for (long k = 0; k < K; k++) {
             real sum = 0;
             fill(d_logits + k * K, 0, K);
-            for (long j = 0; j < K && is_active(l, t, k, b); j++) {
+            for (long j = 0; j < K && hears(l, t, k, b); j++) {
                 const real d_p = dot(row(d_message, t, k, b) + head * v, qkv + j * l->qkv.k + 2 * e, v);
                 d_logits[k * K + j] = p[k * K + j] * d_p;
                 sum += d_logits[k * K + j];
@@ -449,11 +464,11 @@ static void backward_rows(const layer *l, long begin, long end) {
             fill(scratch, 0, room);
             for (long k = 0; k < K; k++) {
                 for (long b = begin; b < end; b++)
-                    if (is_active(l, t, k, b)) {
+                    if (hears(l, t, k, b)) {
                         copy(row(&l->d_message, t, k, b), row(&l->d_h, t, k, b), H);
                         if (l->message_mask.at) multiply(row(&l->d_message, t, k, b), row(&l->message_mask, t, k, b), H);
                     }
-                transform(l, t, k, begin, end, 0, &l->d_message, H, l->comm_out, &of_read, values);
+                transform(l, t, k, begin, end, HEARING, &l->d_message, H, l->comm_out, &of_read, values);
             }
             for (long b = begin; b < end; b++) listen_backward(l, t, b, &of_read);
             for (long k = 0; k < K; k++) {
@@ -471,23 +486,25 @@ static void backward_rows(const layer *l, long begin, long end) {
         if (l->query.at) fill(scratch, 0, room);
         for (long k = 0; k < K; k++) {
             for (long b = begin; b < end; b++)
-                if (is_active(l, t, k, b))
+                if (moves(l, t, k, b))
                     lstm_backward(l, t, k, b);
                 else
                     fill(row(&l->d_gates, t, k, b), 0, G);
-            transform(l, t, k, begin, end, 0, &l->d_gates, G, l->weight_hh, &l->d_h, H);
+            transform(l, t, k, begin, end, MOVING, &l->d_gates, G, l->weight_hh, &l->d_h, H);
             if (l->query.at) {
-                transform(l, t, k, begin, end, 0, &l->d_gates, G, l->weight_ih, &of_read, V);
+                transform(l, t, k, begin, end, ACTIVE, &l->d_gates, G, l->weight_ih, &of_read, V);
                 for (long b = begin; b < end; b++)
                     if (is_active(l, t, k, b)) {
                         if (l->read_mask.at) multiply(row(&of_read, t, k, b), row(&l->read_mask, t, k, b), V);
                         read_backward(l, t, k, b, row(&of_read, t, k, b));
                     }
-                transform(l, t, k, begin, end, 0, &l->d_query, queries, l->input_query, &l->d_h, H);
+                transform(l, t, k, begin, end, ACTIVE, &l->d_query, queries, l->input_query, &l->d_h, H);
             } else if (l->probes.at)
                 for (long b = begin; b < end; b++) {
                     const real null = *row(&l->null, t, k, b); /* the attention to x is 1 - null */
                     real *d_null = row(&l->d_null, t, k, b);
+                    *d_null = 0;
+                    if (!is_active(l, t, k, b)) continue;
                     *d_null = null * (null - 1) * dot(row(&l->d_gates, t, k, b), row(&l->reads, t, k, b), G);
                     add_scaled(row(&l->d_h, t, k, b), *d_null, row(&l->probes, t, k, b), H);
                 }
@@ -502,7 +519,7 @@ static void backward_rows(const layer *l, long begin, long end) {
     free(scratch);
 }
 
-/* ---- what native.py calls ---------------------------------------------------------------------------------------- */
+/* ---- what c_loops.py calls --------------------------------------------------------------------------------------- */
 
 /* Weights (count, R, C) with their columns padded to whole vectors; turned, they are (count, C, R) with R padded. */
 void pack(const real *from, long count, long R, long C, int turned, real *to) {
@@ -547,15 +564,15 @@ INLINE void outer_tile(const int R, const real **a, long i, const real **b, long
     }
 }
 
-/* out (K, I, O): x (K, T, B, I) times d (K, T, B, O), summed over steps and rows, or only those of active RIMs. */
-void weight_gradient(const layer *l, long threads, const rows *x, long I, const rows *d, long O, int all, real *out) {
+/* out (K, I, O): x (K, T, B, I) times d (K, T, B, O), summed over steps and rows, all or some of them. */
+void weight_gradient(const layer *l, long threads, const rows *x, long I, const rows *d, long O, int which, real *out) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (long k = 0; k < l->K; k++) {
         const real **a = malloc(2 * l->T * l->B * sizeof(real *)), **b = a + l->T * l->B;
         long count = 0;
         for (long t = 0; t < l->T; t++)
             for (long r = 0; r < l->B; r++)
-                if (all || is_active(l, t, k, r)) a[count] = row(x, t, k, r), b[count++] = row(d, t, k, r);
+                if (among(l, which, t, k, r)) a[count] = row(x, t, k, r), b[count++] = row(d, t, k, r);
         for (long column = 0; column < O; column += 2 * LANES) {
             long i = 0;
             real *here = out + k * I * O;

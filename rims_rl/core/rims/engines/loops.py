@@ -20,19 +20,20 @@ from rims_rl.core.rims.trace import Records
 # rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
 PIECE = 3_000_000
 PLAIN = frozenset((nn.Parameter, Tensor))
-_PAPER = ("zero", "states", "keep", "exactly", "hard", "null", 0.0)
+_PAPER = ("zero", "states", "exactly", "hard", "null", 0.0)
 
 
 class Loops(Engine):
     """Loops over the steps of a piece, forward and backward, for layers that compute the paper's equations."""
 
     key: str  # among the engines of a cell's class
+    asleep: tuple[str, ...] = ("keep",)  # what it can do with RIMs that are not active
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         if self.key not in cell.engines or not MECHANISM.isdisjoint(vars(cell)):
             return f"{type(cell).__name__} has equations of its own"
-        options = (cell.start, cell.hear, cell.asleep, cell.activation, cell.selection, cell.competition, cell.balance)
-        if options != _PAPER or cell.communication == "gated":
+        options = (cell.start, cell.hear, cell.activation, cell.selection, cell.competition, cell.balance)
+        if options != _PAPER or cell.communication == "gated" or cell.asleep not in self.asleep:
             return "it has options that are not the paper's"
         # pruning has hooks; parametrizations are a module in the cell
         if cell.has_hooks() or "parametrizations" in cell._modules or type(cell._parameters["weight_hh"]) not in PLAIN:
@@ -170,7 +171,9 @@ def _record(cell: RIMCell, s: Tape, elements: int, only_active: bool) -> tuple[T
         attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
     active = s.active.squeeze(-1).permute(1, 2, 0)  # (T, B, K)
     if cell.communication:
-        communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3) * active.unsqueeze(-1)
+        communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3)
+        if cell.asleep != "listen":
+            communication = communication * active.unsqueeze(-1)
     else:
         communication = active.new_zeros(T, B, K, K)
     return active.bool(), attention, communication
