@@ -13,7 +13,7 @@ from torch import Tensor
 from rims_rl.agents.algorithms.ppo import RecurrentPPO
 from rims_rl.agents.callbacks.tensorboard import Counts
 from rims_rl.core import RIM
-from rims_rl.core.rims.life import collapse, entropy, switching, usage, worst_usage
+from rims_rl.core.rims.life import measures, usage
 
 LOOKED_AT = 128  # steps, at least, if the rollout has as many
 
@@ -36,15 +36,7 @@ def record_rim_statistics(model: RecurrentPPO) -> Life | None:
         model.logger.record(f"rims/active_{k}", share)
     states: Any = model._last_lstm_states
     largest = max(part.abs().max().item() for part in (*states.pi, *states.vf))
-    for name, value in (
-        ("num_active", sum(used)),
-        ("collapse", collapse(active)),
-        ("worst_usage", worst_usage(active)),
-        ("switching_rate", switching(active)),
-        ("attention_entropy", entropy(attention)),
-        ("communication_entropy", entropy(communication[active])),
-        ("largest_state", largest),
-    ):
+    for name, value in (measures(active, attention, communication) | {"largest_state": largest}).items():
         model.logger.record(f"rims/{name}", value)
     return Life(used, largest)
 

@@ -16,7 +16,7 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.figures import save_figure
 from rims_rl.common.files import write_json
 from rims_rl.common.rim_pictures import draw_information, draw_raster, draw_switches, draw_usage
-from rims_rl.core.rims.life import collapse, entropy, worst_usage
+from rims_rl.core.rims.life import measures
 from rims_rl.inspect.information import WHAT, measure_information, switches
 from rims_rl.runs.provenance import provenance
 
@@ -93,15 +93,8 @@ def _statistics(one: Recorded) -> dict[str, Any]:
 
 def _life(one: Recorded) -> dict[str, Any]:
     """How alive the RIMs are, see docs/inspect.md."""
-    active = torch.as_tensor(one.active)
-    return {
-        "active_on_average": float(one.active.sum(1).mean()),
-        "collapse": collapse(active),
-        "worst_usage": worst_usage(active),
-        "attention_entropy": entropy(torch.as_tensor(one.attention)),
-        "communication_entropy": entropy(torch.as_tensor(one.communication)[active]),
-        "largest_state": one.largest_state.tolist(),
-    }
+    inside = (torch.as_tensor(array) for array in (one.active, one.attention, one.communication))
+    return measures(*inside) | {"largest_state": one.largest_state.tolist()}
 
 
 def _raster(all_: list[Recorded]) -> Figure:

@@ -11,6 +11,7 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig
 from rims_rl.envs.names import resolve
 from rims_rl.evaluation.evaluate import evaluate
+from rims_rl.evaluation.measure_life import measure_life
 from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
 from rims_rl.evaluation.run_report import learning_curve
@@ -23,6 +24,7 @@ from rims_rl.training.options import ResumeOptions
 from rims_rl.training.train import build, resolve_arguments, resume, start
 
 N_ENVS = 8  # side by side in evaluations
+LIFE_STEPS = 2000  # in which RIMs are watched after training
 MEASURED_SECONDS = 2.0  # of training, at least, after one rollout and update to warm up
 
 
@@ -145,6 +147,7 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
         "curve": learning_curve(run),
         "on_the_way": on_the_way,
         "evaluation": played,
+        "life": measure_life(run, LIFE_STEPS, job.definition["evaluation"]["seed"], threads),
         "random": _play_at_random(job, folder, threads),
         "trained_with": trained.model_dump(include={"date", "rims_rl", "commit", "torch", "numpy", "machine"}),
         **provenance(),

@@ -32,8 +32,7 @@ def test_two_runs_side_by_side(tmp_path):
             seen = arrays["events"][:, names.index("distractor in view")]
             np.testing.assert_allclose(one["largest_state"], arrays["largest_state"].max(0))
         assert (
-            one["active_on_average"] == pytest.approx(one["num_active"])
-            and 0 <= one["collapse"] <= one["worst_usage"] <= 1
+            one["mean_active"] == pytest.approx(one["num_active"]) and 0 <= one["collapse"] <= one["worst_usage"] <= 1
         )
         assert 0 < one["communication_entropy"] <= np.log(one["num_rims"]) + 1e-6 and one["attention_entropy"] > 0
         assert one["steps_with_event"]["distractor in view"] == seen.sum() > 8

@@ -166,8 +166,8 @@ def test_tensorboard_says_how_alive_the_rims_are_and_starved_ones_are_told_once(
     said = capsys.readouterr().out
     board = EventAccumulator(str(run / "tensorboard"))
     board.Reload()
-    last = {name: board.Scalars(f"rims/{name}")[-1].value for name in ("num_active", "collapse", "worst_usage")}
-    assert last == pytest.approx({"num_active": 1, "collapse": 1, "worst_usage": 1})
+    last = {name: board.Scalars(f"rims/{name}")[-1].value for name in ("mean_active", "collapse", "worst_usage")}
+    assert last == pytest.approx({"mean_active": 1, "collapse": 1, "worst_usage": 1})
     assert said.count("RIMs 1, 2 have starved: after") == 1 and "core_kwargs.balance=0.01 wakes them" in said
 
 

@@ -7,6 +7,18 @@ from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from torch import Tensor
 
 
+def measures(active: Tensor, input_attention: Tensor, communication: Tensor) -> dict[str, float]:
+    """All that a trace tells of RIMs together, see docs/inspect.md."""
+    return {
+        "mean_active": usage(active).sum().item(),
+        "collapse": collapse(active),
+        "worst_usage": worst_usage(active),
+        "switching_rate": switching(active),
+        "attention_entropy": entropy(input_attention),
+        "communication_entropy": entropy(communication[active]),
+    }
+
+
 def usage(active: Tensor) -> Tensor:
     """How often each RIM is active, `(..., K)` -> `(K,)`."""
     return active.flatten(0, -2).double().mean(0)

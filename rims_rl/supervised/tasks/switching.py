@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rims_rl.config.fields import Count, Fraction
 from rims_rl.core import RIM
-from rims_rl.core.rims.life import alignment, collapse, switching, usage, worst_usage
+from rims_rl.core.rims.life import alignment, measures, usage
 from rims_rl.supervised.task import TESTING, TRAINING, CoreNetwork, Task, TaskConfig, Tests, generator
 
 DECAY = 0.95  # of a state in each of its turns
@@ -76,14 +76,8 @@ class Switching(Task):
         x, _, rules = self._test_sequences(64, self.config.length, "equal")
         with network.core.trace() as trace:
             network(x, 1)
-        active = trace.active
-        return {
-            "alignment": alignment(active, rules),
-            "usage": usage(active).tolist(),
-            "collapse": collapse(active),
-            "worst": worst_usage(active),
-            "switching": switching(active),
-        }
+        used = {"alignment": alignment(trace.active, rules), "usage": usage(trace.active).tolist()}
+        return used | measures(trace.active, trace.input_attention, trace.communication)
 
     def record(self, network: nn.Module) -> dict[str, Any]:
         return self.watch(network)

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import yaml
 from matplotlib.image import imread
+from pytest import approx
 from rliable import metrics
 
 from rims_rl.common.errors import UserError
 from rims_rl.config.zoo import human_scores, paper_scores
 from rims_rl.evaluation.options import VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
+from rims_rl.suites.job import settings_of
 from rims_rl.suites.pages.estimates import interquartile_mean, probability_of_improvement
 from rims_rl.suites.pages.suite_page import report_suite
 from rims_rl.suites.plan import EVALUATION_SEED, make_plan, read_plan
@@ -77,6 +79,8 @@ def test_a_result_says_what_the_run_did(kind, first):
     assert result["hash"] == job.hash and result["definition"] == job.definition and result["steps"] == 256
     assert result["parameters"].keys() == {"encoder", "core", "heads"} and result["seconds"]["training"] > 0
     assert str(folder) not in json.dumps(result)
+    rims = settings_of(job)
+    assert len(result["life"]["usage"]) == rims.num_rims and sum(result["life"]["usage"]) == approx(rims.num_active)
     if plan.suite.report == "atari":
         assert result["evaluation"]["mean"] == json.loads((run / "evaluation.json").read_text())["mean"]
         return
