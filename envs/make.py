@@ -19,6 +19,7 @@ from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.pickup.pickup_vector import PickupVecEnv
 from rims_rl.envs.popgym.popgym_tasks import make_popgym, register_popgym
+from rims_rl.envs.recall.recall_vector import RecallVecEnv
 
 
 def make_envs(
@@ -50,8 +51,12 @@ def _make(env: Resolved, n_envs: int, seed: int | None, threads: int, clip_rewar
         games = _make_atari(env, n_envs, seed, threads, clip_rewards, render_mode)
         return games if env.distractors is None else Distractors(games, env.distractors, seed)
     if env.observation is not None:
-        vec_env_cls = PickupVecEnv if env.id.startswith("RimsRL/Pickup-") else DummyVecEnv
+        vec_env_cls: type[DummyVecEnv] = PickupVecEnv if env.id.startswith("RimsRL/Pickup-") else DummyVecEnv
         return make_minigrid(env.id, n_envs, env.observation, seed, render_mode, vec_env_cls)
+    if env.family == "recall":
+        # Gymnasium's window wants to see every step of the environment itself
+        vec_env_cls = DummyVecEnv if render_mode == "human" else RecallVecEnv
+        return make_vec_env(env.id, n_envs, seed=seed, env_kwargs={"render_mode": render_mode}, vec_env_cls=vec_env_cls)
     if env.family == "popgym":
         make_one = partial(make_popgym, env.id, render_mode)
         return make_vec_env(make_one, n_envs, seed=seed, wrapper_class=_checked)

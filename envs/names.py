@@ -38,6 +38,8 @@ class Resolved(NamedTuple):
         """The section of the zoo that holds for all environments of a kind, if this is one of them."""
         if self.id in POPGYM_TASKS.values():
             return "popgym"
+        if _is_recall(self.id):
+            return "recall"
         return "atari" if self.rom else "minigrid" if self.observation else None
 
     @property
@@ -136,6 +138,10 @@ def resolve(
     return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=distractors)
 
 
+def _is_recall(env_id: str) -> bool:
+    return env_id.startswith("RimsRL/Recall-")
+
+
 def _find(name: str) -> Resolved:
     games, own = atari_games(), own_envs()
     short = name.removesuffix("NoFrameskip-v4")
@@ -143,7 +149,7 @@ def _find(name: str) -> Resolved:
         return Resolved(short, f"ALE/{short}-v5", games[short], 0.0)
     for short, id_ in own.items():
         if name in (short, id_):
-            return Resolved(short, id_, None, 0.0, observation="symbolic")
+            return Resolved(short, id_, None, 0.0, observation=None if _is_recall(id_) else "symbolic")
     for short, id_ in POPGYM_TASKS.items():
         if name in (short, id_):
             return Resolved(short, id_, None, 0.0)

@@ -1,6 +1,6 @@
 """Hyperparameters of an environment: the YAML files of ``zoo_configs/``, a user's file and single values, in layers.
 
-The layers: ``default`` -> that of its family (``atari``, ``minigrid``, ``popgym``) -> the environment's section -> the
+The layers: ``default`` -> that of its family (``atari``, ``minigrid``, ...) -> the environment's section -> the
 same of the user's file -> single values.
 """
 
@@ -23,7 +23,7 @@ __all__ = [
     "Loaded", "all_configs", "human_scores", "load", "load_saved", "paper_scores",
 ]  # fmt: skip
 
-SHARED_SECTIONS = ("default", "atari", "minigrid", "popgym")
+SHARED_SECTIONS = ("default", "atari", "minigrid", "popgym", "recall")
 
 
 class Loaded(NamedTuple):
