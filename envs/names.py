@@ -1,4 +1,5 @@
-"""Names of environments: short names of Atari games and of our own, and any Gymnasium id; and how they are played."""
+"""Names of environments: short names of Atari games, of POPGym and of our own, and any Gymnasium id; and how they are
+played."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.suggestions import did_you_mean
 from rims_rl.envs.atari.sprites import DISTRACTORS
 from rims_rl.envs.minigrid.observation import OBSERVATIONS
+from rims_rl.envs.popgym.popgym_tasks import POPGYM_TASKS
 
 ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or the first game of a process prints a banner
 
@@ -34,12 +36,16 @@ class Resolved(NamedTuple):
     @property
     def family(self) -> str | None:
         """The section of the zoo that holds for all environments of a kind, if this is one of them."""
+        if self.id in POPGYM_TASKS.values():
+            return "popgym"
+        if _is_recall(self.id):
+            return "recall"
         return "atari" if self.rom else "minigrid" if self.observation else None
 
     @property
     def deterministic(self) -> bool:
         """Whether agents are evaluated with their most likely actions; as in rl_zoo3, not on Atari and MiniGrid."""
-        return self.family is None
+        return self.family not in ("atari", "minigrid")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -132,6 +138,10 @@ def resolve(
     return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=distractors)
 
 
+def _is_recall(env_id: str) -> bool:
+    return env_id.startswith("RimsRL/Recall-")
+
+
 def _find(name: str) -> Resolved:
     games, own = atari_games(), own_envs()
     short = name.removesuffix("NoFrameskip-v4")
@@ -139,7 +149,10 @@ def _find(name: str) -> Resolved:
         return Resolved(short, f"ALE/{short}-v5", games[short], 0.0)
     for short, id_ in own.items():
         if name in (short, id_):
-            return Resolved(short, id_, None, 0.0, observation="symbolic")
+            return Resolved(short, id_, None, 0.0, observation=None if _is_recall(id_) else "symbolic")
+    for short, id_ in POPGYM_TASKS.items():
+        if name in (short, id_):
+            return Resolved(short, id_, None, 0.0)
     if name in gym.registry:
         spec = gym.registry[name]
         if name.startswith("ALE/"):
@@ -147,6 +160,6 @@ def _find(name: str) -> Resolved:
         observation = "symbolic" if str(spec.entry_point).startswith("minigrid.") else None
         return Resolved(name.replace("/", "-"), name, None, 0.0, observation=observation)
     hint = "give an Atari game, such as DemonAttack, or a Gymnasium id"
-    for known in (gym.registry, [*games, *own]):  # the second counts more
+    for known in ([*gym.registry, *POPGYM_TASKS.values()], [*games, *own, *POPGYM_TASKS]):  # the second counts more
         hint = did_you_mean(name, known, hint, count=3, alike=0.7)
     raise UserError(f"there is no environment called {name!r}; {hint}")

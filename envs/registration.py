@@ -31,3 +31,25 @@ for variant, options in PICKUPS.items():
         entry_point="rims_rl.envs.pickup.pickup:Pickup",
         kwargs={"targets": KNOWN, **options},  # type: ignore[dict-item]
     )
+
+# Tokens of the recall task: 4 that are cues too, 8 that are distractors only, and 8 that training never shows.
+CUES, OTHERS, NOVEL = list(range(4)), list(range(4, 12)), list(range(12, 20))
+LOUD = {"loudness": 3.0}
+RECALLS = {
+    "": {},
+    "Long50": {"delay": (50, 50)},
+    "Long100": {"delay": (100, 100)},
+    "Long400": {"delay": (400, 400)},
+    "Novel": {"distractors": NOVEL},
+    "Loud": LOUD,
+    "NovelLoud": {"distractors": NOVEL, **LOUD},
+    "Control": {"distractors": OTHERS},
+    "ControlLoud": {"distractors": OTHERS, **LOUD},
+}
+
+for variant, options in RECALLS.items():
+    register(
+        id=f"RimsRL/Recall-{variant}-v0" if variant else "RimsRL/Recall-v0",
+        entry_point="rims_rl.envs.recall.recall:Recall",
+        kwargs={"distractors": CUES + OTHERS, **options},  # type: ignore[dict-item]
+    )

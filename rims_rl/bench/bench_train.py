@@ -35,7 +35,7 @@ def bench_train(env: str, options: BenchOptions) -> dict[str, Any]:
     threads, repeats, quick = options.threads, options.repeats, options.quick
     started = time.time()
     resolved = resolve(env)
-    if resolved.family is None:
+    if resolved.family not in ("atari", "minigrid"):
         raise UserError(f"`env` must be an Atari game or a MiniGrid environment, such as PickupKnown, got {env}")
     prepare = _atari if resolved.family == "atari" else _minigrid
     with torch_threads(threads):

@@ -64,13 +64,16 @@ def _print_one(result: dict[str, Any], console: Console) -> None:
         title=f"{result['run']}: {result['env']['name']}, {result['core']}, {actions} actions, 95 % intervals"
     )
     columns = ["variant", metric, f"drop from {result['reference']}"]
-    columns += ["wrong pick", "time-out", "return"] if metric == "success" else ["episodes"]
+    first = next(iter(result["variants"].values()))
+    endings = [key for key in ("wrong_pick", "time_out") if first[key] is not None]
+    names = {"wrong_pick": "wrong pick", "time_out": "time-out"}
+    columns += [*(names[key] for key in endings), "return"] if metric == "success" else ["episodes"]
     for column in columns:
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, played in result["variants"].items():
         row = [name, with_interval(*cells_of(result)[name]), with_interval(played["drop"], played["drop_95"])]
         if metric == "success":
-            row += [with_interval(played[key]) for key in ("wrong_pick", "time_out", "return")]
+            row += [with_interval(played[key]) for key in (*endings, "return")]
         else:
             row.append(str(played["episodes"]))
         table.add_row(*row)

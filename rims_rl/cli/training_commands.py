@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _train(
     context: typer.Context,
     env: Annotated[
-        str | None, typer.Option(help="An Atari game, such as DemonAttack, PickupKnown, or any Gymnasium id.")
+        str | None, typer.Option(help="A game, such as DemonAttack, PickupKnown, RepeatFirstEasy, or any Gymnasium id.")
     ] = None,
     algo: Algo = "ppo",
     core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or another: docs/cores.md.")] = None,

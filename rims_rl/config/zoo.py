@@ -1,7 +1,7 @@
 """Hyperparameters of an environment: the YAML files of ``zoo_configs/``, a user's file and single values, in layers.
 
-The layers: ``default`` -> ``atari`` or ``minigrid`` -> the environment's section -> the same of the user's file ->
-single values.
+The layers: ``default`` -> that of its family (``atari``, ``minigrid``, ...) -> the environment's section -> the
+same of the user's file -> single values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "Loaded", "all_configs", "human_scores", "load", "load_saved", "paper_scores",
 ]  # fmt: skip
 
-SHARED_SECTIONS = ("default", "atari", "minigrid")
+SHARED_SECTIONS = ("default", "atari", "minigrid", "popgym", "recall")
 
 
 class Loaded(NamedTuple):

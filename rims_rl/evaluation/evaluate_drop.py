@@ -15,6 +15,7 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import write_json
 from rims_rl.envs.make import make_envs
+from rims_rl.envs.variants import endings_of
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
 from rims_rl.evaluation.evaluate_variants import draw_bars
 from rims_rl.evaluation.options import EvaluateOptions
@@ -67,7 +68,7 @@ def evaluate_each(options: EvaluateOptions) -> DropEachResult:
             with intervene(policy, run, drop, options.force):
                 played[name] = play_episodes(policy, envs, episodes, deterministic, lambda: progress.advance(bar))
             envs.close()
-    removed = {name: describe_episodes(one, played["none"]) for name, one in played.items()}
+    removed = {name: describe_episodes(one, played["none"], endings_of(env)) for name, one in played.items()}
     for one in removed.values():
         one |= {"loss": one.pop("drop"), "loss_95": one.pop("drop_95")}
     result = {

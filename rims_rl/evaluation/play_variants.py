@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from rims_rl.common.statistics import mean_difference, rate_difference, summary,
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved
-from rims_rl.envs.variants import choose_variants, settings_of, variants_of
+from rims_rl.envs.variants import choose_variants, endings_of, is_novel, settings_of, variants_of
 from rims_rl.evaluation.options import VariantsOptions
 from rims_rl.runs.environment import resolve_saved
 
@@ -54,7 +54,7 @@ def play_variants(run: Path, options: VariantsOptions, report: Callable[[], None
         "evaluation_seed": seed,
         "n_envs": n_envs,
         "variants": {
-            name: {"env": settings[name], **describe_episodes(one, played.get(reference))}
+            name: {"env": settings[name], **describe_episodes(one, played.get(reference), endings_of(trained))}
             for name, one in played.items()
         },
         "notes": _notes(trained, chosen),
@@ -92,6 +92,10 @@ class Episodes(NamedTuple):
     successes: list[bool]  # empty where an environment knows no success
     outcomes: list[str]  # likewise
 
+    def rate(self, outcome: str, endings: Sequence[str]) -> float | None:
+        """How often episodes ended like this; None where they never do, since it is not one of ``endings``."""
+        return self.outcomes.count(outcome) / len(self.returns) if outcome in endings else None
+
 
 def play_episodes(
     policy: Any, envs: VecEnv, episodes: int, deterministic: bool, report: Callable[[], None] | None
@@ -118,7 +122,7 @@ def play_episodes(
     )
 
 
-def describe_episodes(one: Episodes, reference: Episodes | None) -> dict[str, Any]:
+def describe_episodes(one: Episodes, reference: Episodes | None, endings: Sequence[str]) -> dict[str, Any]:
     """Rates, means and intervals. The drop is in success, or in return where there is no success."""
     episodes, successes = len(one.returns), sum(one.successes)
     returns = summary(one.returns)
@@ -126,8 +130,8 @@ def describe_episodes(one: Episodes, reference: Episodes | None) -> dict[str, An
         "episodes": episodes,
         "success": None,
         "success_95": None,
-        "wrong_pick": None,
-        "time_out": None,
+        "wrong_pick": one.rate("wrong pick", endings),
+        "time_out": one.rate("time-out", endings),
         "return": returns["mean"],
         "return_95": returns["mean_95"],
         "length": float(one.lengths.mean()),
@@ -136,11 +140,6 @@ def describe_episodes(one: Episodes, reference: Episodes | None) -> dict[str, An
     }
     if one.successes:
         result |= {"success": successes / episodes, "success_95": wilson(successes, episodes)}
-    if one.outcomes:
-        result |= {
-            "wrong_pick": one.outcomes.count("wrong pick") / episodes,
-            "time_out": one.outcomes.count("time-out") / episodes,
-        }
     if reference is not None and reference is not one:
         if one.successes:
             before = sum(reference.successes), len(reference.successes)
@@ -159,6 +158,8 @@ def _shapes(space: spaces.Space[Any]) -> str:
 
 
 def _notes(trained: Resolved, chosen: dict[str, Resolved]) -> list[str]:
+    if trained.family == "recall" and (novel := [name for name in chosen if is_novel(name)]):
+        return [f"{' and '.join(novel)}: weights of the numbers that are their tokens were never trained"]
     new = [name for name in chosen if name.startswith("new-")]
     if trained.observation != "symbolic" or not new:
         return []

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ale_py
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -32,7 +31,7 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing, temporary_name
 from rims_rl.common.options import Options
 from rims_rl.core import RIM
-from rims_rl.envs.make import make_envs
+from rims_rl.envs.make import make_envs, make_plain
 from rims_rl.envs.names import Resolved
 from rims_rl.evaluation.evaluate import result_path
 from rims_rl.exporting.card import check_card, write_card
@@ -254,7 +253,7 @@ def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
 def _action_meanings(env: Resolved) -> list[str] | None:
     """What the numbers of Discrete actions stand for, where the environment says so: Atari games and MiniGrid."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    made: Any = gym.make(env.id).unwrapped
+    made: Any = make_plain(env).unwrapped
     if hasattr(made, "get_action_meanings"):
         return list(made.get_action_meanings())
     return [action.name for action in made.actions] if hasattr(made, "actions") else None

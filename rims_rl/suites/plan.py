@@ -86,7 +86,7 @@ class Suite(_Model):
     evaluation: Evaluation
     curve: Curve | None = None
     transfer: Transfer | None = None
-    report: Literal["variants", "atari", "transfer"]
+    report: Literal["variants", "atari", "transfer", "scores"]
 
 
 class Cell(NamedTuple):

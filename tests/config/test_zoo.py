@@ -123,7 +123,14 @@ def test_a_saved_config_gives_the_same_config(write):
 
 @pytest.mark.parametrize(("algo", "section"), SECTIONS)
 def test_every_shipped_section_is_valid_and_is_used(algo, section):
-    env = {"default": "MountainCar-v0", "atari": "Pong", "minigrid": "PickupKnown"}.get(section, section)
+    env = {
+        "default": "MountainCar-v0",
+        "atari": "Pong",
+        "minigrid": "PickupKnown",
+        "popgym": "AutoencodeEasy",
+        "recall": "RecallLoud",
+    }
+    env = env.get(section, section)
     assert f"{algo}.yml: {section}" in load(env, algo).sources.values()
 
 
@@ -267,7 +274,7 @@ def test_zoo_lists_all_sections(monkeypatch, capsys):
     code, out, _ = run(["zoo"], monkeypatch, capsys)
     rows = [re.split(r" *│ *", line)[1:3] for line in out.splitlines() if "RimsPolicy" in line]
     assert code == 0 and rows == [list(row) for row in SECTIONS]
-    assert SHARED_SECTIONS == ("default", "atari", "minigrid")
+    assert SHARED_SECTIONS == ("default", "atari", "minigrid", "popgym", "recall")
     assert "40,000,000" in out and "rims, 4 of 6 x 100" in out
 
 

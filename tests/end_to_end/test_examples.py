@@ -57,6 +57,11 @@ def test_the_variants_of_the_task_are_drawn(tmp_path):
     assert (tmp_path / "variants.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_episodes_of_the_recall_task_are_drawn(tmp_path):
+    run("recall_episodes.py", "--out", tmp_path / "episodes.png", cwd=tmp_path)
+    assert (tmp_path / "episodes.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_distractors_of_an_atari_game_are_drawn(tmp_path):
     run("atari_distractors.py", "--out", tmp_path / "distractors.png", cwd=tmp_path)
     assert (tmp_path / "distractors.png").read_bytes().startswith(b"\x89PNG")

@@ -21,6 +21,7 @@ from rims_rl.envs.minigrid.observation import MinigridObservation
 from rims_rl.envs.names import resolve
 from rims_rl.envs.pickup.pickup import Pickup
 from rims_rl.envs.registration import PICKUPS
+from rims_rl.envs.variants import variants_of
 from rims_rl.evaluation.compare import compare_runs
 from rims_rl.evaluation.evaluate_variants import evaluate_variants
 from rims_rl.evaluation.options import VariantsOptions
@@ -168,6 +169,27 @@ def test_codes_without_trained_weights_are_told(run, tmp_path):
     pixels = play(untrained(tmp_path, observation="rgb"), ["new-shape"], 1)
     assert pixels["notes"] == [] and pixels["variants"]["new-shape"]["env"]["observation"] == "rgb"
     assert pixels["variants"]["new-shape"]["drop"] is None, "there is nothing to compare with"
+
+
+def test_a_policy_for_recall_is_played_in_all_its_variants(tmp_path, capsys):
+    runs = [untrained(tmp_path / core, "Recall", "MlpRimsPolicy", core) for core in ("rims", "gru")]
+    options = {"variants": ["all"], "episodes": 6, "n_envs": 3, "threads": 1}
+    result = evaluate_variants(VariantsOptions(runs=runs[:1], **options))
+    print_variants(result)
+    printed, played = capsys.readouterr().out, result.runs[0]["variants"]
+    assert list(played) == list(variants_of(resolve("Recall"))) and result.runs[0]["reference"] == "known"
+    for name, one in played.items():
+        assert one["success"] == one["return"] and one["wrong_pick"] is one["time_out"] is None
+        assert one["env"]["loudness"] == (3.0 if "loud" in name else 1.0)
+    assert [played[f"long{delay}"]["length"] for delay in (50, 100, 400)] == [52, 102, 402]
+    assert "wrong pick" not in printed and "drop from known" in printed and "return" in printed
+    assert result.notes == ["novel and novel-loud: weights of the numbers that are their tokens were never trained"]
+
+    compared = evaluate_variants(VariantsOptions(runs=runs, **options, out=tmp_path / "both.json"))
+    for core, one in zip(("rims", "gru"), compared.runs, strict=True):
+        success = {name: variant["success"] for name, variant in one["variants"].items()}
+        cost = (success["control"] - success["novel"] + success["control-loud"] - success["novel-loud"]) / 2
+        assert compared.comparison["groups"][core]["novelty_cost"]["iqm"] == pytest.approx(cost)
 
 
 def test_what_cannot_be_played_is_one_sentence(run, tmp_path):

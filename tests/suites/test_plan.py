@@ -115,7 +115,7 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
             {"curve": {"points": 1, "episodes": 1, "variants": ["known"]}},
             "mine.yml: curve.variants: known must be one of evaluation.variants too",
         ),
-        ({"report": "atary"}, "mine.yml: report must be 'variants', 'atari' or 'transfer', got 'atary'"),
+        ({"report": "atary"}, "mine.yml: report must be 'variants', 'atari', 'transfer' or 'scores', got 'atary'"),
         ({"envs": ["PickupKnow"]}, "mine.yml: there is no environment called 'PickupKnow'; did you mean PickupKnown"),
         ({"algos": {"dqn": {}}}, "there is no algorithm called 'dqn'; give ppo or a2c"),
         ({"env_options": {"observations": "rgb"}}, "there is no option 'observations'; did you mean observation?"),
@@ -164,6 +164,7 @@ def test_shipped_suites_are_what_they_say():
         "transfer_small": 2 * (2 + 2 * 2 + 3 * 2),
         "atari_pilot": 10,
         "atari_small": 4 * 2,
+        "memory": 5 * 8 * 2,
     }
     assert plans["atari_paper"].suite.envs == list(paper_scores())
     assert set(plans["atari_no_input_attention"].suite.envs) < set(paper_scores())

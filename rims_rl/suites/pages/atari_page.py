@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,7 +12,7 @@ from rims_rl.common.figures import save_figure
 from rims_rl.common.markdown import table
 from rims_rl.config.zoo import human_scores, paper_scores
 from rims_rl.suites.pages.estimates import estimate, interquartile_mean, probability_of_improvement
-from rims_rl.suites.pages.transfer_scores import POINTS, curve_heights
+from rims_rl.suites.pages.learning_curves import draw_curves
 from rims_rl.suites.plan import Plan
 from rims_rl.suites.results import Results
 
@@ -59,7 +58,7 @@ def _part(plan: Plan, done: Results, algo: str, stem: Path) -> str:
                 f"play. {core} has the higher mean score in {better} of {len(changes)} games. {IN_PAPER[in_paper]}"
             )
     picture = stem.with_name(f"{stem.name}_curves.png")
-    save_figure(_draw_curves(plan, done, games), picture, dpi=90)
+    save_figure(draw_curves(plan, done, games), picture, dpi=90)
     sections.append(
         f"## Learning curves, {algo}\n\n![Learning curves]({picture.name})\n\nScores of games played while learning, "
         "means over seeds."
@@ -181,31 +180,3 @@ def _draw_bars(changes: dict[str, float], core: str, in_paper: bool) -> Figure:
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=8)
     return figure
-
-
-def _draw_curves(plan: Plan, done: Results, games: list[str]) -> Figure:
-    columns = min(6, len(games))
-    rows = math.ceil(len(games) / columns)
-    figure = Figure(figsize=(2.6 * columns, 2.1 * rows + 0.5), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    grid = (np.arange(POINTS) + 0.5) * done[0][0].steps / POINTS
-    for game, axes in zip(games, panels, strict=False):
-        for i, core in enumerate(plan.suite.cores):
-            curves = [result["curve"] for job, result in done if (job.name_of_env, job.core) == (game, core)]
-            lines = [curve_heights(curve) for curve in curves if curve]
-            if lines:
-                axes.plot(grid, np.mean(lines, 0), color=f"C{i}", lw=1, label=core)
-        axes.set_title(game, fontsize=8)
-        axes.tick_params(labelsize=6)
-        axes.grid(alpha=0.3)
-    for axes in panels[len(games) :]:
-        axes.set_axis_off()
-    named = {core: f"C{i}" for i, core in enumerate(plan.suite.cores)}
-    figure.legend(*_legend(named), loc="outside lower center", ncols=len(named), fontsize=8)
-    return figure
-
-
-def _legend(colours: dict[str, str]) -> tuple[list[Any], list[str]]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], color=colour) for colour in colours.values()], list(colours)

@@ -33,8 +33,13 @@ def estimate(function: Callable[..., np.ndarray], *scores: np.ndarray) -> Estima
     return Estimate(value, *stratified_interval(function, *scores)[:, 0])
 
 
-def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+def mean(scores: np.ndarray) -> np.ndarray:
     """Of all seeds of all tasks together."""
+    return np.array([scores.mean()])
+
+
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+    """Likewise, of the middle half."""
     return np.array([trim_mean(scores, 0.25, axis=None)])
 
 

@@ -11,12 +11,13 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.common.markdown import table
 from rims_rl.suites.pages.atari_page import atari_page
+from rims_rl.suites.pages.scores_page import scores_page
 from rims_rl.suites.pages.transfer_page import transfer_page
 from rims_rl.suites.pages.variants_page import variants_page
 from rims_rl.suites.plan import Plan
 from rims_rl.suites.results import Results, read_results
 
-PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_page}
+PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_page, "scores": scores_page}
 
 
 class Report(NamedTuple):

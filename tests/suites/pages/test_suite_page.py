@@ -22,7 +22,7 @@ from rims_rl.suites.pages.suite_page import report_suite
 from rims_rl.suites.plan import EVALUATION_SEED, make_plan, read_plan
 from rims_rl.suites.run_files import find_run
 
-TINY = {"n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1}
+TINY = {"n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1, "sequence_length": 32}
 SUITES = {
     "variants": {
         "title": "a test",
@@ -31,6 +31,7 @@ SUITES = {
         "curve": {"points": 2, "episodes": 4, "variants": ["novel-colour"]},
     },
     "atari": {"title": "a test", "envs": ["Breakout", "Pong"], "evaluation": {"episodes": 1}},
+    "scores": {"title": "a test", "envs": ["RepeatFirstEasy", "CountRecallEasy"], "evaluation": {"episodes": 2}},
 }
 
 
@@ -81,7 +82,7 @@ def test_a_result_says_what_the_run_did(kind, first):
     assert str(folder) not in json.dumps(result)
     rims = settings_of(job)
     assert len(result["life"]["usage"]) == rims.num_rims and sum(result["life"]["usage"]) == approx(rims.num_active)
-    if plan.suite.report == "atari":
+    if plan.suite.report != "variants":
         assert result["evaluation"]["mean"] == json.loads((run / "evaluation.json").read_text())["mean"]
         return
     monitor = (run / "0.monitor.csv").read_text().splitlines()
@@ -207,6 +208,36 @@ def test_the_papers_numbers_are_not_put_beside_rims_without_input_attention(firs
     ]
     assert grey[0] > 10 * grey[1]
     assert "our choice" in read_plan("atari_no_input_attention").suite.title  # which is the heading of its page
+
+
+def test_the_page_of_scores_has_the_numbers_of_its_files(first, tmp_path):
+    plan, folder = first("scores")
+    plan = make_plan("tiny", plan.suite.model_dump() | {"seeds": [0, 1]}, "", "tiny.yml")
+
+    def change(job, result):
+        if (job.name_of_env, job.core, job.seed) == ("CountRecallEasy", "lstm", 1):
+            return False
+        result["evaluation"]["mean"] = {"rims": 0.5, "lstm": -0.25}[job.core] + 0.2 * job.seed
+        result["curve"] = [{"steps": 256.0, "mean": 0.1 + 0.2 * job.seed, "episodes": 4}] if job.core == "rims" else []
+        result["steps"], result["seconds"]["training"] = 256, 0.25 + 0.25 * job.seed
+        result["parameters"] = {"encoder": 0, "core": 1000 * len(job.core), "heads": 234}
+
+    copies(plan, folder, tmp_path / "tiny", change, real=first("scores")[0])
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "7 of 8 jobs are in" in page and "## Returns, ppo" in page
+    tables = page.split("| environment | rims | lstm |\n")[1:]
+    rows = [{row.split(" | ")[0]: row for row in each.split("\n")[1:3]} for each in tables]
+    returns, areas, sizes, speeds = rows
+    assert returns["| RepeatFirstEasy"] == "| RepeatFirstEasy | 0.60 (0.50 to 0.70) | -0.15 (-0.25 to -0.05) |"
+    assert returns["| CountRecallEasy"] == "| CountRecallEasy | 0.60 (0.50 to 0.70) | -0.25 |"
+    assert areas["| CountRecallEasy"] == "| CountRecallEasy | 0.20 (0.10 to 0.30) |  |", "no episode of lstm has ended"
+    assert sizes["| CountRecallEasy"] == "| CountRecallEasy | 4,234 (4,000) | 4,234 (4,000) |"
+    assert speeds["| CountRecallEasy"] == "| CountRecallEasy | 768 | 1,024 |"
+    assert "most likely actions" in page and "over 2 episodes of the last policy, after 256 steps" in page
+    red, _, blue = np.moveaxis(imread(tmp_path / "tiny_curves.png")[..., :3], 2, 0)
+    rims, lstm = (blue > red + 0.1).sum(), (red > blue + 0.1).sum()
+    assert rims > 3 * lstm > 0 and "(tiny_curves.png)" in page, "both are in the legend, and only rims has a curve"
 
 
 def test_no_results_and_damaged_ones_are_one_sentence(first, tmp_path):

@@ -1,0 +1,1 @@
+"""The recall task: a cue, a stretch of distractors, and the question what the cue was."""
