@@ -43,7 +43,7 @@ def _suite(context: typer.Context) -> None:
     table = Table("suite", "what", "jobs", "steps of each", title="zoo_configs/suites")
     for name in shipped():
         plan = read_plan(name)
-        table.add_row(name, plan.suite.title, str(len(plan.jobs)), plan.steps)
+        table.add_row(name, plan.suite.title, str(len(plan.all_jobs)), plan.steps)
     Console().print(table)
 
 
@@ -190,7 +190,9 @@ def report_here(plan: "Plan", results: Path, out: Path | None) -> None:
     from rims_rl.suites.pages.suite_page import report_suite
 
     report = report_suite(plan, results, out)
-    Console(highlight=False).print(f"{report.jobs} of {len(plan.jobs)} jobs: written to {report.path}", soft_wrap=True)
+    Console(highlight=False).print(
+        f"{report.jobs} of {len(plan.all_jobs)} jobs: written to {report.path}", soft_wrap=True
+    )
 
 
 def _split(flag: str, text: str) -> list[str]:

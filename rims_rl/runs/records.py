@@ -181,6 +181,7 @@ class SupervisedResult(Provenance):
     curve: list[Annotated[list[float | None], Field(min_length=2, max_length=2)]]
     on_the_way: list[PointOnTheWay]
     record: dict[str, Any]
+    life: dict[str, Any] | None = None  # of RIMs
     parameters: dict[str, NonNegativeInt]
     resumed_from: list[NonNegativeInt]
     seconds: TestSeconds

@@ -1,4 +1,5 @@
-"""A suite is a YAML file; its plan is one job for each environment, algorithm, core and seed.
+"""A suite is a YAML file; its plan is one job for each environment, algorithm, core and seed, and for each supervised
+task, core and seed.
 
 A suite about transfer trains on sources first, and on each of its environments, the targets, from scratch and with what
 each source has learned.
@@ -7,6 +8,7 @@ each source has learned.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from itertools import chain, product
@@ -25,7 +27,11 @@ from rims_rl.core.registry import core_factory
 from rims_rl.envs.names import OPTIONS, Resolved, resolve
 from rims_rl.envs.variants import choose_variants
 from rims_rl.jobs.experiment import Experiment
+from rims_rl.jobs.job import Job
 from rims_rl.suites.job import AgentJob
+from rims_rl.supervised.job import SupervisedJob
+from rims_rl.supervised.task import Task, TaskConfig, load
+from rims_rl.supervised.task_names import find_task
 from rims_rl.training.carry import parse_carry
 
 EVALUATION_SEED = 10_000  # the same episodes for every policy, and not those that a small training seed began with
@@ -39,6 +45,8 @@ def _word(text: str) -> str:
 
 Word = Annotated[str, AfterValidator(_word)]  # part of a file's name
 Values = dict[str, Any]  # hyperparameters, as in zoo_configs
+Names = Annotated[list[str], Field(min_length=1)]
+SUPERVISED = "supervised"  # where a core has settings that only hold in supervised tasks
 PROGRESSIVE = "progressive"  # not a core: LSTMs in columns, see rims_rl.agents.policies.progressive
 
 
@@ -50,7 +58,12 @@ class Evaluation(_Model):
     """How each policy is played after training."""
 
     episodes: Count
-    variants: Annotated[list[str], Field(min_length=1)] | None = None  # none: the environment it was trained on
+    # none: the environment it was trained on; by environment, if only some of them have variants
+    variants: Names | dict[str, Names] | None = None
+
+    def of(self, env: str) -> list[str] | None:
+        """The variants in which policies of ``env`` are played, as the suite names it."""
+        return self.variants.get(env) if isinstance(self.variants, dict) else self.variants
 
 
 class Curve(_Model):
@@ -58,27 +71,33 @@ class Curve(_Model):
 
     points: Count  # at equal distances, besides the beginning
     episodes: Count
-    variants: Annotated[list[str], Field(min_length=1)]
+    variants: Names
 
 
 class Transfer(_Model):
     """What is learned first, and what of it is carried over."""
 
-    sources: Annotated[list[str], Field(min_length=1)]
+    sources: Names
     carry: str = "encoder=finetune,core=finetune"  # not to progressive networks, which read all that the columns do
 
 
 class Suite(_Model):
     """What the YAML file holds. Hyperparameters are layers over those of zoo_configs: ``overrides``, then those of the
     algorithm, then those of the core; a core's may hold more, by the name of an algorithm. Only an algorithm may have
-    ``n_timesteps`` instead of ``steps``: cores are compared at equal steps."""
+    ``n_timesteps`` instead of ``steps``: cores are compared at equal steps.
+
+    Supervised tasks have settings of their own, over which come ``core``, ``num_rims``, ``num_active`` and
+    ``core_kwargs`` of the core, and what it has under ``supervised``.
+    """
 
     title: str
-    envs: Annotated[list[str], Field(min_length=1)]
+    envs: Names
     env_options: Values = {}
     algos: Annotated[dict[str, Values], Field(min_length=1)]
     cores: Annotated[dict[Word, Values], Field(min_length=1)]
     seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**30)]], Field(min_length=1)]
+    supervised: dict[str, Values] = {}  # tasks
+    solved: dict[str, float] = {}  # the score from which on a task or an environment counts as learned
     steps: Count
     overrides: Values = {}
     checkpoint_freq: Count = 100_000
@@ -86,7 +105,7 @@ class Suite(_Model):
     evaluation: Evaluation
     curve: Curve | None = None
     transfer: Transfer | None = None
-    report: Literal["variants", "atari", "transfer", "scores"]
+    report: Literal["variants", "atari", "transfer", "scores", "mechanisms"]
 
 
 class Cell(NamedTuple):
@@ -107,6 +126,14 @@ class Plan(NamedTuple):
     suite: Suite
     jobs: list[AgentJob]
     argument: str  # what ``rims-rl suite`` is given to find it
+    supervised: list[SupervisedJob] = []  # noqa: RUF012  # never changed
+
+    @property
+    def all_jobs(self) -> list[Job]:
+        """Whole seeds, and in each of them supervised tasks first: most are short."""
+        every: list[Job] = [*self.supervised, *self.jobs]
+        seeds = {seed: i for i, seed in enumerate(self.suite.seeds)}
+        return sorted(every, key=lambda job: seeds[job.seed])  # type: ignore[attr-defined]
 
     @property
     def steps(self) -> str:
@@ -118,7 +145,7 @@ class Plan(NamedTuple):
 
     def experiment(self, results: Path, logdir: Path) -> Experiment:
         """Its jobs, with their folders in ``<logdir>/suites/<name>/``."""
-        return Experiment(self.name, self.suite.title, self.jobs, results, logdir / "suites" / self.name)
+        return Experiment(self.name, self.suite.title, self.all_jobs, results, logdir / "suites" / self.name)
 
 
 def shipped() -> list[str]:
@@ -144,7 +171,7 @@ def make_plan(name: str, data: dict[str, Any], where: str, argument: str) -> Pla
         suite = Suite.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error)}") from error
-    return Plan(name, suite, _jobs(suite, where), argument)
+    return Plan(name, suite, _jobs(suite, where), argument, _supervised_jobs(suite, where))
 
 
 def transfer_cells(suite: Suite, file: str) -> list[Cell]:
@@ -172,7 +199,7 @@ def transfer_cells(suite: Suite, file: str) -> list[Cell]:
 def _jobs(suite: Suite, file: str) -> list[AgentJob]:
     try:
         for env in [*suite.envs, *(suite.transfer.sources if suite.transfer else ())]:
-            _check_variants(suite, resolve(env, **_checked_options(suite.env_options)))
+            _check_variants(suite, env, resolve(env, **_checked_options(suite.env_options)))
         if (suite.transfer is None) == (suite.report == "transfer"):
             raise UserError(f"report: {suite.report} does not fit; a suite has report: transfer if it has transfer:")
         if suite.transfer is not None:
@@ -202,8 +229,26 @@ def _jobs(suite: Suite, file: str) -> list[AgentJob]:
     return jobs
 
 
-def _check_distinct(jobs: list[AgentJob], file: str) -> None:
-    first: dict[str, AgentJob] = {}
+def _supervised_jobs(suite: Suite, file: str) -> list[SupervisedJob]:
+    jobs = []
+    for seed, task, core in product(suite.seeds, suite.supervised, suite.cores):
+        try:
+            config = _task_config(find_task(task), suite.supervised[task], suite.cores[core], _core_of(suite, core))
+        except UserError as error:
+            raise UserError(f"{file}: supervised.{task}, {core}: {error}") from error
+        jobs.append(SupervisedJob(find_task(task), config, seed, label=f"{task}_{core}"))
+    _check_distinct(jobs, file)
+    return jobs
+
+
+def _task_config(task: type[Task], settings: Values, of_core: Values, kind: str) -> TaskConfig:
+    given: Values = {key: of_core[key] for key in ("num_rims", "num_active") if key in of_core}
+    options = {f"core_kwargs.{key}": value for key, value in of_core.get("core_kwargs", {}).items()}
+    return load(task, {**settings, "core": kind, **given, **options, **of_core.get(SUPERVISED, {})})
+
+
+def _check_distinct(jobs: Sequence[Job], file: str) -> None:
+    first: dict[str, Job] = {}
     for job in jobs:
         if (other := first.setdefault(job.hash, job)) is not job:
             raise UserError(f"{file}: {other.name} and {job.name} are the same job; change one, or leave it out")
@@ -218,7 +263,7 @@ def _job(
 ) -> AgentJob:
     """``more`` goes into the definition; with ``columns``, it is a progressive network."""
     resolved = resolve(env, **suite.env_options)
-    of_core = {key: value for key, value in suite.cores[core].items() if key not in ALGORITHMS}
+    of_core = {key: value for key, value in suite.cores[core].items() if key not in (*ALGORITHMS, SUPERVISED)}
     kind = _core_of(suite, core)
     layers = [
         (f"{file}: overrides", suite.overrides),
@@ -238,7 +283,7 @@ def _job(
             core_factory(config.core)
         except ValueError as error:
             raise UserError(f"{file}: cores.{core}: {error}") from error
-    variants = suite.evaluation.variants
+    variants = suite.evaluation.of(env)
     definition = {
         "env": resolved.id,
         # an option that is not used must not count: the next version may have more of them
@@ -266,9 +311,9 @@ def _checked_options(options: Values) -> Values:
     return options
 
 
-def _check_variants(suite: Suite, env: Resolved) -> None:
-    played = suite.evaluation.variants
-    if (played is None) == (suite.report == "variants"):
+def _check_variants(suite: Suite, name: str, env: Resolved) -> None:
+    played = suite.evaluation.of(name)
+    if (played is None) == (suite.report == "variants") and suite.report != "mechanisms":
         remedy = "name evaluation.variants" if played is None else "leave evaluation.variants out"
         raise UserError(f"report: {suite.report} does not fit the evaluation; {remedy}, or choose another report")
     names = [] if played is None else list(choose_variants(env, played))

@@ -33,6 +33,7 @@ class SupervisedJob(Job):
     workers: int | None = None  # processes that make data; None: as many as the task says
     data_dir: Path | None = None  # of files that the task downloads; None: in the user's cache
     watcher: Watcher = field(default_factory=Watcher, compare=False)  # follows the training, in this process
+    label: str | None = None  # the beginning of its title; None: the core's name
     definition: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,7 +42,12 @@ class SupervisedJob(Job):
 
     @property
     def title(self) -> str:
-        return f"{self.config.core.rpartition('.')[2]}_{self.seed}"
+        return f"{self.label or self.config.core.rpartition('.')[2]}_{self.seed}"
+
+    @property
+    def core_name(self) -> str:
+        """What a suite calls its core."""
+        return (self.label or self.config.core).removeprefix(f"{self.task.name}_")
 
     @property
     def steps(self) -> int:
@@ -68,14 +74,14 @@ class SupervisedJob(Job):
 
     def to_json(self) -> dict[str, Any]:
         data_dir = None if self.data_dir is None else str(self.data_dir.absolute())
-        return {**self.definition, "workers": self.workers, "data_dir": data_dir}
+        return {**self.definition, "workers": self.workers, "data_dir": data_dir, "label": self.label}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SupervisedJob:
         task = find_task(data["task"])
         config = task.config_class.model_validate(data["config"])
         data_dir = None if data["data_dir"] is None else Path(data["data_dir"])
-        return cls(task, config, data["seed"], data["workers"], data_dir)
+        return cls(task, config, data["seed"], data["workers"], data_dir, label=data["label"])
 
     @property
     def _workers(self) -> int:

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import read_tensors, write_tensors
 from rims_rl.common.signals import stop_at_signal
+from rims_rl.core import RIM
+from rims_rl.core.rims.life import measures, usage
 from rims_rl.jobs.job import Stopped
 from rims_rl.runs.provenance import provenance
 from rims_rl.supervised.task import Task
@@ -218,12 +220,22 @@ class Training:
             "curve": _finite(self.curve),
             "on_the_way": _finite(self.on_the_way),
             "record": record,
+            "life": None if self.stopped == "diverged" else self._life(),
             "parameters": {"core": _count(core), "all": _count(self.network)},
             "resumed_from": self.resumed_from,
             **provenance(),
             "threads": torch.get_num_threads(),
             "seconds": {"training": round(self.seconds, 1), "tests": round(time.time() - started, 1)},
         }
+
+    def _life(self) -> dict[str, Any] | None:
+        """How alive the RIMs are on a batch that comes after the last."""
+        core: Any = self.network.core
+        if not isinstance(core, RIM):
+            return None
+        with torch.no_grad(), core.trace() as trace:
+            self.task.loss(self.network, *self.task.batch(self.seed, self.done))
+        return {"usage": usage(trace.active).tolist(), **measures(*trace.layers[-1])}
 
 
 _KEPT = ("done", "losses", "curve", "on_the_way", "resumed_from", "seconds")

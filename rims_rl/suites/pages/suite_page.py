@@ -10,14 +10,19 @@ from typing import Any, NamedTuple
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.common.markdown import table
+from rims_rl.jobs.job import Job
 from rims_rl.suites.pages.atari_page import atari_page
+from rims_rl.suites.pages.mechanisms_page import mechanisms_page, supervised_sections
 from rims_rl.suites.pages.scores_page import scores_page
 from rims_rl.suites.pages.transfer_page import transfer_page
 from rims_rl.suites.pages.variants_page import variants_page
 from rims_rl.suites.plan import Plan
-from rims_rl.suites.results import Results, read_results
+from rims_rl.suites.results import Results, SupervisedResults, read_results, read_supervised
 
-PAGES = {"variants": variants_page, "atari": atari_page, "transfer": transfer_page, "scores": scores_page}
+PAGES = {
+    "variants": variants_page, "atari": atari_page, "transfer": transfer_page, "scores": scores_page,
+    "mechanisms": mechanisms_page,
+}  # fmt: skip
 
 
 class Report(NamedTuple):
@@ -27,35 +32,38 @@ class Report(NamedTuple):
 
 def report_suite(plan: Plan, results: Path, out: Path | None = None) -> Report:
     """Write ``out``, by default ``<results>.md``, and PNGs whose names begin like it."""
-    done = read_results(plan, results)
-    if not done:
+    done, trained = read_results(plan, results), read_supervised(plan, results)
+    if not (done or trained):
         raise UserError(f"{results} has no result of {plan.name}; run it first: rims-rl suite run {plan.argument}")
     out = out or results.parent / f"{results.name}.md"
-    sections = [_heading(plan, done), PAGES[plan.suite.report](plan, done, out), _provenance(done)]
+    page = PAGES[plan.suite.report](plan, done, out) if done else ""
+    sections = [_heading(plan, done, trained), page, supervised_sections(plan, trained), _provenance([*done, *trained])]
     with replacing(out) as temporary:
-        temporary.write_text("\n\n".join(sections) + "\n")
-    return Report(out, len(done))
+        temporary.write_text("\n\n".join(filter(None, sections)) + "\n")
+    return Report(out, len(done) + len(trained))
 
 
-def _heading(plan: Plan, done: Results) -> str:
-    suite, total = plan.suite, len(plan.jobs)
+def _heading(plan: Plan, done: Results, trained: SupervisedResults) -> str:
+    suite, total, there_all = plan.suite, len(plan.all_jobs), len(done) + len(trained)
     heading = (
         f"# {suite.title}\n\nThis page is written by `rims-rl suite report {plan.argument}` from the result files of "
         f"the suite, of which each is one training run of {plan.steps} steps and its evaluation."
     )
-    if len(done) == total:
+    if there_all == total:
         return f"{heading} All {total} jobs are in: {_count(suite.seeds, 'seed')} of each setting."
     planned, there = Counter(job.group[1:] for job in plan.jobs), Counter(job.group[1:] for job, _ in done)
+    planned += Counter(("supervised", job.core_name) for job in plan.supervised)
+    there += Counter(("supervised", job.core_name) for job, _ in trained)
     rows = [[*group, f"{there[group]} of {count}"] for group, count in planned.items()]
     return (
-        f"{heading}\n\n**This page is partial: {len(done)} of {total} jobs are in.** "
+        f"{heading}\n\n**This page is partial: {there_all} of {total} jobs are in.** "
         f"`rims-rl suite run {plan.argument}` goes on with the others.\n\n"
         + table(["algorithm", "core", "jobs in"], rows)
     )
 
 
-def _provenance(done: Results) -> str:
-    hours = sum(result["seconds"]["training"] + result["seconds"]["evaluation"] for _, result in done) / 3600
+def _provenance(done: Sequence[tuple[Job, dict[str, Any]]]) -> str:
+    hours = sum(sum(result["seconds"].values()) for _, result in done) / 3600
     resumed = sum(bool(result["resumed_from"]) for _, result in done)
     rows = [
         ["hours of all jobs together", f"{hours:.1f}"],
