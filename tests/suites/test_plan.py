@@ -115,7 +115,7 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
             {"curve": {"points": 1, "episodes": 1, "variants": ["known"]}},
             "mine.yml: curve.variants: known must be one of evaluation.variants too",
         ),
-        ({"report": "atary"}, "mine.yml: report must be 'variants', 'atari', 'transfer' or 'scores', got 'atary'"),
+        ({"report": "atary"}, "mine.yml: report must be 'variants', 'atari', 'transfer', 'scores' or 'mechanisms', got 'atary'"),
         ({"envs": ["PickupKnow"]}, "mine.yml: there is no environment called 'PickupKnow'; did you mean PickupKnown"),
         ({"algos": {"dqn": {}}}, "there is no algorithm called 'dqn'; give ppo or a2c"),
         ({"env_options": {"observations": "rgb"}}, "there is no option 'observations'; did you mean observation?"),
@@ -154,7 +154,7 @@ def test_an_unknown_suite_and_an_unreadable_file_are_one_sentence(tmp_path):
 
 def test_shipped_suites_are_what_they_say():
     plans = {name: read_plan(name) for name in shipped()}
-    assert {name: len(plan.jobs) for name, plan in plans.items()} == {
+    assert {name: len(plan.all_jobs) for name, plan in plans.items()} == {
         "smoke": 2 * 2,
         "novel_distractors": 4 * 2 * 5,
         "atari_paper": 41 * 4 * 3,
@@ -165,6 +165,7 @@ def test_shipped_suites_are_what_they_say():
         "atari_pilot": 10,
         "atari_small": 4 * 2,
         "memory": 5 * 8 * 2,
+        "mechanisms_pilot": 3 * 21 * 2,
     }
     assert plans["atari_paper"].suite.envs == list(paper_scores())
     assert set(plans["atari_no_input_attention"].suite.envs) < set(paper_scores())
