@@ -130,8 +130,8 @@ class Plan(NamedTuple):
 
     @property
     def all_jobs(self) -> list[Job]:
-        """Whole seeds, and in each of them supervised tasks first: most are short."""
-        every: list[Job] = [*self.supervised, *self.jobs]
+        """Whole seeds, and in each of them agents first."""
+        every: list[Job] = [*self.jobs, *self.supervised]
         seeds = {seed: i for i, seed in enumerate(self.suite.seeds)}
         return sorted(every, key=lambda job: seeds[job.seed])  # type: ignore[attr-defined]
 

@@ -115,7 +115,10 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
             {"curve": {"points": 1, "episodes": 1, "variants": ["known"]}},
             "mine.yml: curve.variants: known must be one of evaluation.variants too",
         ),
-        ({"report": "atary"}, "mine.yml: report must be 'variants', 'atari', 'transfer', 'scores' or 'mechanisms', got 'atary'"),
+        (
+            {"report": "atary"},
+            "mine.yml: report must be 'variants', 'atari', 'transfer', 'scores' or 'mechanisms', got 'atary'",
+        ),
         ({"envs": ["PickupKnow"]}, "mine.yml: there is no environment called 'PickupKnow'; did you mean PickupKnown"),
         ({"algos": {"dqn": {}}}, "there is no algorithm called 'dqn'; give ppo or a2c"),
         ({"env_options": {"observations": "rgb"}}, "there is no option 'observations'; did you mean observation?"),
