@@ -141,13 +141,16 @@ def _picture(watched: VecEnv, env: Resolved, policy: MlpRimsPolicy, seen: Any) -
 
 def _elements(policy: MlpRimsPolicy) -> dict[str, Any]:
     """What RIMs attend to: names of the elements without null and, for positions, where they are in the picture."""
-    encoder = policy.pi_features_extractor
+    core: Any = policy.core
+    encoder, grid = policy.pi_features_extractor, None
     if isinstance(encoder, DictEncoder):
-        return {"elements": list(encoder.encoders), "grid": None}
-    if not isinstance(encoder, SpatialEncoder):
-        return {"elements": ["observation"], "grid": None}
-    grid = _grid(policy, encoder)
-    return {"elements": [f"{y},{x}" for y in range(grid["rows"]) for x in range(grid["columns"])], "grid": grid}
+        elements = list(encoder.encoders)
+    elif isinstance(encoder, SpatialEncoder):
+        grid = _grid(policy, encoder)
+        elements = [f"{y},{x}" for y in range(grid["rows"]) for x in range(grid["columns"])]
+    else:
+        elements = ["observation"]
+    return {"elements": [*elements, *core.more_elements], "grid": grid}
 
 
 def _grid(policy: MlpRimsPolicy, encoder: SpatialEncoder) -> dict[str, Any]:

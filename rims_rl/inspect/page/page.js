@@ -10,6 +10,7 @@ const episodeStarts = decode("episode_starts"), events = decode("events");
 
 const STEPS = frameEnds.length, RIMS = about.num_rims, ELEMENTS = about.elements.length;
 const NULL = ELEMENTS; // the last entry of each row of attention
+const POSITIONS = about.grid ? about.grid.rows * about.grid.columns : 0; // the first of the elements
 const ACTION_SIZE = actions.length / STEPS;
 const FULL_COLOUR = fullColour();
 
@@ -112,7 +113,7 @@ function drawHeat() {
   if (!grid) return;
   const small = new OffscreenCanvas(grid.columns, grid.rows), pixels = small.getContext("2d");
   let strongest = 0;
-  for (let i = 0; i < ELEMENTS; i++) {
+  for (let i = 0; i < POSITIONS; i++) {
     const share = attentionTo(state.step, state.rim, i);
     if (share > attentionTo(state.step, state.rim, strongest)) strongest = i;
     pixels.fillStyle = `rgba(255, 60, 200, ${0.85 * share / FULL_COLOUR})`;
@@ -162,7 +163,10 @@ function drawRims() {
 function drawAttention() {
   const { step, rim } = state, on = isActive(step, rim), toNull = attentionTo(step, rim, NULL);
   let bars = about.elements.map((name, i) => [name, attentionTo(step, rim, i)]);
-  if (about.grid) bars = [["all positions", bars.reduce((sum, bar) => sum + bar[1], 0)]];
+  if (about.grid) {
+    const onPositions = bars.slice(0, POSITIONS).reduce((sum, bar) => sum + bar[1], 0);
+    bars = [["all positions", onPositions], ...bars.slice(POSITIONS)];
+  }
   $("attention-title").textContent = `Input attention of RIM ${rim}`;
   $("attention").replaceChildren(...[...bars, ["null", toNull]].map(([name, share]) => {
     const bar = element("div", "", "bar"), track = element("div", "", "track"), fill = element("div", "", "fill");

@@ -35,4 +35,4 @@ class Readable(Engine):
         if records is not None:
             _, _, *rest = zip(*steps, strict=True)
             records.append(Record(*(torch.stack(r).detach() for r in rest)))
-        return torch.stack([step.h for step in steps]), h, c
+        return torch.stack([step.h[:, : cell.hidden_size] for step in steps]), h, c
