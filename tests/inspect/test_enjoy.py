@@ -82,7 +82,10 @@ def test_a_gif_has_the_exact_colours_and_the_same_seed_gives_the_same_one(breako
     np.testing.assert_array_equal(frames[0], env.get_images()[0])
 
 
-@pytest.mark.parametrize(("name", "kwargs"), [("Breakout", {"input": "spatial"}), ("PickupKnown", {})])
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [("Breakout", {"input": "spatial"}), ("Breakout", {"input": "spatial", "core": "brims"}), ("PickupKnown", {})],
+)
 def test_an_overlay_shows_the_game_and_which_rims_are_active(name, kwargs, tmp_path):
     run = save_run(tmp_path, name, **kwargs)
     frames, _ = decode(show(run, tmp_path / "x.mp4", episodes=100, max_steps=30, overlay=True, drop=[1]))

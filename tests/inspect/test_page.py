@@ -21,9 +21,13 @@ STEPS = 40
 def recordings(tmp_path_factory):
     """A recording and its page for each kind of input."""
     made = {}
-    for name, kwargs in (("Breakout", {"input": "spatial"}), ("PickupKnown", {}), ("Pendulum-v1", {})):
+    brims = {"input": "spatial", "core": "brims"}
+    for name, env, kwargs in (
+        ("Breakout", "Breakout", {"input": "spatial"}), ("PickupKnown", "PickupKnown", {}),
+        ("Pendulum-v1", "Pendulum-v1", {}), ("Breakout, brims", "Breakout", brims),
+    ):  # fmt: skip
         folder = tmp_path_factory.mktemp(name)
-        run = save_untrained(folder, name, **kwargs)
+        run = save_untrained(folder, env, **kwargs)
         options = {"out": folder / "x.npz", "html": folder / "x.html", "episodes": 100, "max_steps": STEPS}
         inspect(InspectOptions(run=run, deterministic=False, threads=1, **options))
         with np.load(folder / "x.npz") as arrays:
@@ -128,7 +132,7 @@ def frame(recorded, step):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ["Breakout", "PickupKnown", "Pendulum-v1"])
+@pytest.mark.parametrize("name", ["Breakout", "PickupKnown", "Pendulum-v1", "Breakout, brims"])
 def test_every_step_shows_its_frame_its_numbers_and_its_rims(name, opened):
     page, recorded = opened(name)
     about = json.loads(str(recorded["about"]))
@@ -146,12 +150,15 @@ def test_every_step_shows_its_frame_its_numbers_and_its_rims(name, opened):
         assert lit == recorded["active"][step].tolist()
         for rim in range(3):
             page.press(str(rim))
-            shares = recorded["input_attention"][step, rim]
-            shown = [shares[:-1].sum(), shares[-1]] if about["grid"] else shares
-            names = ["all positions"] if about["grid"] else about["elements"]
+            shares, heard = (
+                np.round(recorded[part][step, rim] * 65535) / 65535  # a page has two bytes for each
+                for part in ("input_attention", "communication")
+            )
+            shown = [shares[:49].sum(), *shares[49:]] if about["grid"] else shares
+            names = ["all positions", *about["elements"][49:]] if about["grid"] else about["elements"]
             for line, share in zip([*names, "null"], shown, strict=True):
                 assert f"{line}\n{100 * share:.1f} %" in page.find("attention").text
-            heard, text = recorded["communication"][step, rim], page.find("heard").text
+            text = page.find("heard").text
             if recorded["active"][step, rim]:
                 assert ", ".join(f"{k}: {100 * share:.1f} %" for k, share in enumerate(heard)) in text
             else:
