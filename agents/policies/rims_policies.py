@@ -41,13 +41,13 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     """For vector observations. The base of the other two, which only choose another encoder.
 
     Args:
-        core: ``"rims"``, ``"lstm"``, ``"gru"``, ``"none"``, ``"rmc"``, ``"ntm"``, ``"dnc"``, ``"entnet"``, a name given
-            to :func:`rims_rl.register_core`, or the dotted path of a factory.
+        core: a name of docs/cores.md, such as ``"rims"``, ``"scoff"``, ``"lstm"`` or ``"none"``, one given to
+            :func:`rims_rl.register_core`, or the dotted path of a factory.
         num_rims: how many RIMs there are.
         num_active: how many of them are updated at each step.
         rim_size: units of one RIM. Every core has ``num_rims * rim_size`` units, so that cores compare; ``"ntm"`` and
-            ``"dnc"`` have a memory beside them.
-        num_layers: layers of the core.
+            ``"dnc"`` have a memory beside them, and ``"rims-workspace"`` has slots.
+        num_layers: layers of the core. Default: its own number, 2 for ``"brims"`` and 1 for others.
         critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
             ``"none"``: the critic reads the encoder through one linear layer, without memory.
         core_kwargs: more options of the core, for ``"rims"`` those of :class:`rims_rl.RIMCell`.
@@ -72,7 +72,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         num_rims: int = 6,
         num_active: int = 4,
         rim_size: int | None = None,
-        num_layers: int = 1,
+        num_layers: int | None = None,
         critic: str | None = None,
         core_kwargs: dict[str, Any] | None = None,
         columns: int = 0,
@@ -84,7 +84,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self.core_name, self.num_active = core, num_active
         self.num_rims: int = mapped["num_rims"]
         self.rim_size: int = mapped["rim_size"]
-        self.num_layers: int = mapped["num_layers"]
+        self._wanted_layers: int | None = mapped["num_layers"]
         self.critic_kind: str = mapped["critic"]
         self.core_kwargs = {**mapped["lstm_kwargs"], **(core_kwargs or {})}
         self.columns = columns
@@ -127,6 +127,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         """Cores, and the heads' networks on top. Stable-Baselines3 calls this when it knows the encoder."""
         self.features_dim = int(self.features_dim)  # of MultiDiscrete observations it is numpy's
         self.lstm_actor, self.lstm_critic, self.critic = self._make_core(), None, None
+        self.num_layers = self.lstm_actor.num_layers
         width = self.lstm_actor.output_size
         if self.critic_kind == "separate":
             self.lstm_critic = self._make_core()
@@ -148,7 +149,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
 
     def _make_one_core(self, width: int) -> Core:
         core = make_core(
-            self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self.num_layers,
+            self.core_name, width, self.lstm_output_dim, self.num_rims, self.num_active, self._wanted_layers,
             **self.core_kwargs,
         )  # fmt: skip
         if core.state_grows:

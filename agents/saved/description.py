@@ -104,7 +104,7 @@ class _PolicyArguments(_Model):
     num_rims: PositiveInt = 6
     num_active: PositiveInt = 4
     rim_size: PositiveInt | None = None
-    num_layers: PositiveInt = 1
+    num_layers: PositiveInt | None = None
     critic: Literal["shared", "separate", "none"] | None = None
     core_kwargs: dict[str, Any] | None = None
     columns: NonNegativeInt = 0
@@ -232,7 +232,7 @@ def check_against_weights(description: Description, weights: dict[str, torch.Ten
     """A ValueError if a checked description speaks of more than the weights can hold. Nothing is built before."""
     total = sum(weight.numel() for weight in weights.values())
     options, seen, done = description.policy_kwargs, description.observation_space, description.action_space
-    if max(options.num_layers, options.n_lstm_layers or 1, options.columns) > len(weights):
+    if max(options.num_layers or 1, options.n_lstm_layers or 1, options.columns) > len(weights):
         raise ValueError(f"it has more layers than the {len(weights)} weights of {file}")
     if (number := max(_integers(description.given_policy_kwargs()), default=0)) > max(total, len(weights)):
         raise ValueError(f"{number} is more than the {total:,} numbers that {file} holds")

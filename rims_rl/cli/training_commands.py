@@ -33,7 +33,9 @@ def _train(
         str | None, typer.Option(help="A game, such as DemonAttack, PickupKnown, RepeatFirstEasy, or any Gymnasium id.")
     ] = None,
     algo: Algo = "ppo",
-    core: Annotated[str | None, typer.Option(help="rims, lstm, gru, none, or another: docs/cores.md.")] = None,
+    core: Annotated[
+        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/cores.md.")
+    ] = None,
     n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,

@@ -36,6 +36,12 @@ def check_starts(starts: Any, shape: tuple[int, ...], like: Tensor) -> None:
     _check_shape("episode_starts", starts, shape)
 
 
+def require(condition: bool, message: str) -> None:
+    """A ValueError with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise ValueError(message)
+
+
 def _check_kind(name: str, tensor: Any, like: Tensor, any_dtype: bool = False) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")

@@ -3,7 +3,7 @@
 A factory makes a :class:`rims_rl.core.Core`: ``factory(input_size, hidden_size, num_layers=1, **options)``, where
 ``hidden_size`` says how many units are wanted; a memory beside them makes the state wider. Most are the core's class
 itself; what a function makes is given vectors, never sets. If it has arguments ``num_rims`` and ``num_active`` it is
-given those.
+given those. The default of its ``num_layers`` is the core's own number of layers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from rims_rl.core.memories.ntm import NTM
 from rims_rl.core.memories.rmc import RMC
 from rims_rl.core.memories.transformer import Transformer
 from rims_rl.core.rims.layer import RIM
+from rims_rl.core.rims.schemata import SchemaCell
+from rims_rl.core.rims.top_down import TopDownRIM
+from rims_rl.core.rims.workspace import WorkspaceCell
 
 Factory = Callable[..., Core]
 
@@ -35,6 +38,9 @@ _RELEASED: dict[str, Any] = {
 _FACTORIES: dict[str, Factory] = {
     "rims": RIM,  # the paper's
     "rims-released": partial(RIM, **_RELEASED),  # the authors' code for supervised tasks
+    "scoff": partial(RIM, cell_class=SchemaCell),  # dynamics that RIMs share
+    "brims": TopDownRIM,  # layers that hear the one above
+    "rims-workspace": partial(RIM, cell_class=WorkspaceCell),  # slots instead of hearing each other
     "block-lstm": partial(RIM, **_BLOCKS, cell="lstm"),  # RIMs without attention, to tell what it adds to blocks
     "block-gru": partial(RIM, **_BLOCKS, cell="gru"),
     "lstm": LSTM, "gru": GRU, "rnn": RNN, "none": Feedforward,
@@ -77,10 +83,17 @@ def has_rims(core: str) -> bool:
     return "num_rims" in inspect.signature(core_factory(core)).parameters
 
 
+def own_layers(core: str) -> int:
+    """How many layers ``core`` has if nobody says otherwise."""
+    argument = inspect.signature(core_factory(core)).parameters.get("num_layers")
+    return argument.default if argument and isinstance(argument.default, int) else 1
+
+
 def make_core(
-    core: str, input_size: int, hidden_size: int, num_rims: int, num_active: int, num_layers: int, **options: Any
+    core: str, input_size: int, hidden_size: int, num_rims: int, num_active: int, num_layers: int | None, **options: Any
 ) -> Core:
-    """Build a core; ``num_rims`` and ``num_active`` reach only factories that have such arguments."""
+    """Build a core; ``num_rims`` and ``num_active`` reach only factories that have such arguments. Without
+    ``num_layers`` it has as many as :func:`own_layers` says."""
     factory = core_factory(core)
     fixed = _parts(factory)[1]
     for name in fixed.keys() & options.keys():
@@ -88,6 +101,8 @@ def make_core(
             f"core {core!r} stands for {name}={fixed[name]!r}, got {name}={options[name]!r}; leave it out, or choose "
             "another core"
         )
+    if num_layers is None:
+        num_layers = own_layers(core)
     arguments = inspect.signature(factory).parameters
     rims = {"num_rims": num_rims, "num_active": num_active}
     options |= {name: value for name, value in rims.items() if name in arguments}

@@ -69,7 +69,7 @@ class PolicyStep(nn.Module):
                 return output[0], state
             step = core.step(features, state)
             found.append(step.active)
-            return step.h[-1], (step.h, step.c)
+            return step.h[-1, :, : core.output_size], (step.h, step.c)
 
         states = RNNStates((h[:layers], c[:layers]), (h[layers:], c[layers:]))
         actor, critic, states = policy.run_cores(observation, states, episode_start, one_step)

@@ -89,15 +89,19 @@ class Overlay:
         return top + count * row
 
     def _legend(self) -> str:
-        if self._labels["grid"] is not None or len(self._labels["elements"]) == 1:
-            return "attends to input"
-        return " | ".join([*self._labels["elements"], "null"])
+        elements = self._labels["elements"]
+        if (grid := self._labels["grid"]) is not None:
+            elements = ["input", *elements[grid["rows"] * grid["columns"] :]]
+        return "attends to input" if len(elements) == 1 else " | ".join([*elements, "null"])
 
     def _attention(
         self, draw: ImageDraw.ImageDraw, left: int, top: int, height: int, shares: np.ndarray, colour: str, on: bool
     ) -> None:
         """Side by side what it attends to; null is dark, and all of it is only outlined where the RIM reads nothing."""
-        parts = shares[:-1] if self._labels["grid"] is None else shares[:-1].sum(keepdims=True)
+        parts = shares[:-1]
+        if (grid := self._labels["grid"]) is not None:  # all positions as one
+            positions = grid["rows"] * grid["columns"]
+            parts = np.append(parts[:positions].sum(), parts[positions:])
         draw.rectangle((left, top, left + BARS, top + height), FAINT)
         x = float(left)
         for part in parts:
@@ -134,8 +138,8 @@ class Overlay:
 
 def _heated(game: Image.Image, step: Step, grid: dict[str, Any]) -> Image.Image:
     """What active RIMs attend to, on average, over the game. Four times an even share, or more, is the full colour."""
-    rows, columns = grid["rows"], grid["columns"]
-    shares = step.input_attention[step.active, : rows * columns].mean(0).reshape(rows, columns)
+    positions = grid["rows"] * grid["columns"]
+    shares = step.input_attention[step.active, :positions].mean(0).reshape(grid["rows"], grid["columns"])
     strength = np.minimum(shares * shares.size / 4, 1).astype(np.float32)
     # position (y, x) is drawn in the middle of the part of the picture that it sees
     (pitch_y, pitch_x), (field_y, field_x) = grid["pitch"], grid["field"]

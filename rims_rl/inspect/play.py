@@ -85,7 +85,7 @@ def play(
                 active, attention, communication = (part.numpy()[0, 0] for part in trace.layers[0])
                 events = np.array([reward > 0, reward < 0, *([ends[0]] if env.rom else []), *view])
                 state: Any = states.pi[0]
-                largest = state[0, 0].abs().unflatten(0, (len(active), -1)).amax(-1).numpy()
+                largest = state[0, 0, : policy.core.output_size].abs().unflatten(0, (len(active), -1)).amax(-1).numpy()
                 value, mission = values.numpy()[0, 0], records[-1]["mission"]
                 inside = active, attention, communication, largest
                 add(Step(frame, acted[0], reward, value, *inside, events, starts[0], mission))
@@ -158,17 +158,19 @@ def _tiles() -> Tiles:
 def _elements(policy: MlpRimsPolicy) -> dict[str, Any]:
     """What RIMs attend to: names of the elements without null and, for positions, which come first, where they are in
     the picture."""
-    encoder = policy.pi_features_extractor
+    core: Any = policy.core
+    encoder, grid = policy.pi_features_extractor, None
     if isinstance(encoder, CellsEncoder):
-        cell = [1 / encoder.rows, 1 / encoder.columns]
+        elements, cell = encoder.names, [1 / encoder.rows, 1 / encoder.columns]
         grid = {"rows": encoder.rows, "columns": encoder.columns, "pitch": cell, "field": cell}
-        return {"elements": encoder.names, "grid": grid}
-    if isinstance(encoder, DictEncoder):
-        return {"elements": list(encoder.encoders), "grid": None}
-    if not isinstance(encoder, SpatialEncoder):
-        return {"elements": ["observation"], "grid": None}
-    grid = _grid(policy, encoder)
-    return {"elements": [f"{y},{x}" for y in range(grid["rows"]) for x in range(grid["columns"])], "grid": grid}
+    elif isinstance(encoder, DictEncoder):
+        elements = list(encoder.encoders)
+    elif isinstance(encoder, SpatialEncoder):
+        grid = _grid(policy, encoder)
+        elements = [f"{y},{x}" for y in range(grid["rows"]) for x in range(grid["columns"])]
+    else:
+        elements = ["observation"]
+    return {"elements": [*elements, *core.more_elements], "grid": grid}
 
 
 def _grid(policy: MlpRimsPolicy, encoder: SpatialEncoder) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from rims_rl.common.errors import UserError
 from rims_rl.config.fields import Count, Fraction, NotNegative, Positive, Settings
 from rims_rl.config.layers import Layer, parse_overrides, shipped_sections, validate
-from rims_rl.core import Core, make_core
+from rims_rl.core import Core, make_core, own_layers
 
 FILE, ABLATIONS = "supervised.yml", "supervised_ablations.yml"
 EXAMPLES = "hidden_size=300 or core_kwargs.communication=false"
@@ -30,7 +30,7 @@ class TaskConfig(Settings):
     num_rims: Count
     num_active: Count
     hidden_size: Count
-    num_layers: Count
+    num_layers: Count  # null: the core's own number
     core_kwargs: dict[str, Any]
 
     iterations: Count
@@ -41,6 +41,16 @@ class TaskConfig(Settings):
     stop_below: NotNegative  # training ends when the mean loss of the last 100 iterations is below
     test_every: Count  # iterations between tests on the way
     test_sequences: Count
+
+    @field_validator("num_layers", mode="before")
+    @classmethod
+    def _own_layers(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None or "core" not in info.data:
+            return value
+        try:
+            return own_layers(info.data["core"])
+        except ValueError:  # there is no such core, which is said when it is to be made
+            return 1
 
 
 class Task(ABC):

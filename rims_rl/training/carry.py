@@ -11,7 +11,7 @@ from rims_rl.agents.policies.rims_policies import PARTS, MlpRimsPolicy, part_of
 from rims_rl.agents.saved.policy_files import weights_of
 from rims_rl.common.errors import UserError
 from rims_rl.common.suggestions import did_you_mean
-from rims_rl.core import RIM
+from rims_rl.core import RIM, RIMCell
 
 TREATMENTS = ("finetune", "freeze", "reinit")
 EVERYTHING = "encoder=finetune,core=finetune,heads=finetune"
@@ -20,7 +20,6 @@ SETTINGS = {  # that have to be equal, besides the sizes of weights
     "core": ["core", "num_rims", "num_active", "rim_size", "critic", "core_kwargs", "columns"],
     "heads": ["activation_fn"],
 }
-SHARED_BY_RIMS = ("input_key", "input_value")  # all other weights of a RIM core have one slice for each RIM
 
 
 class Carry(NamedTuple):
@@ -107,7 +106,7 @@ def carry_over(carry: Carry, policy: MlpRimsPolicy, source: MlpRimsPolicy) -> No
         for name, weight in weights_of(policy).items():
             if not carry.carries(part_of(name)):
                 continue
-            if carry.rims is None or not _has_slices(name):
+            if carry.rims is None or not _has_slices(policy, name):
                 weight.copy_(weights[name])
             else:
                 weight[list(carry.rims)] = weights[name][list(carry.rims)]
@@ -117,7 +116,7 @@ def freeze(carry: Carry, policy: MlpRimsPolicy) -> None:
     """Let what ``carry`` freezes never change. Optimizers pass over weights without gradient, and a gradient of exactly
     zero leaves Adam's and RMSprop's weights as they are, to the bit."""
     for name, weight in policy.named_parameters():
-        if carry.rims is not None and _has_slices(name):
+        if carry.rims is not None and _has_slices(policy, name):
             if carry.frozen_rims:
                 weight.register_hook(_Without(carry.frozen_rims))
         elif getattr(carry, part_of(name)) == "freeze":
@@ -159,8 +158,11 @@ class _Without:
         return gradient
 
 
-def _has_slices(name: str) -> bool:
-    return part_of(name) == "core" and name.rpartition(".")[2] not in SHARED_BY_RIMS
+def _has_slices(policy: MlpRimsPolicy, name: str) -> bool:
+    """Whether a weight has one slice for each RIM."""
+    owner, _, weight = name.rpartition(".")
+    cell = policy.get_submodule(owner)
+    return isinstance(cell, RIMCell) and weight not in cell.shared_weights
 
 
 def _treatment(word: str, text: str) -> str:

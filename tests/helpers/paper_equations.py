@@ -92,8 +92,10 @@ def read_input(cell, X, h, dropped, forced):
             part = slice(head * v, (head + 1) * v)
             parts.append(sum(attention[k][head][j] * values[j, part] for j in range(N + 1) if keeps[k][j]))
         reads.append(torch.cat(parts))
+    nothing = torch.zeros((), dtype=X.dtype)
     to_input = [
-        sum(attention[k][head][j] for head in range(heads) for j in range(N) if keeps[k][j]) / heads for k in range(K)
+        sum((attention[k][head][j] for head in range(heads) for j in range(N) if keeps[k][j]), nothing) / heads
+        for k in range(K)
     ]
     return reads, active, to_input
 

@@ -9,7 +9,6 @@ POLICIES = {
     "Breakout": "CnnRimsPolicy",
     "Camera-v0": "CnnRimsPolicy",
     "PickupKnown": "MultiInputRimsPolicy",
-    "PickupNovelShape": "MultiInputRimsPolicy",
 }  # vectors for all others
 
 

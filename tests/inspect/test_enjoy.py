@@ -83,7 +83,13 @@ def test_a_gif_has_the_exact_colours_and_the_same_seed_gives_the_same_one(breako
 
 
 @pytest.mark.parametrize(
-    ("name", "kwargs"), [("Breakout", {"input": "spatial"}), ("PickupKnown", {}), ("PickupKnown", {"input": "cells"})]
+    ("name", "kwargs"),
+    [
+        ("Breakout", {"input": "spatial"}),
+        ("Breakout", {"input": "spatial", "core": "brims"}),
+        ("PickupKnown", {}),
+        ("PickupKnown", {"input": "cells"}),
+    ],
 )
 def test_an_overlay_shows_the_game_and_which_rims_are_active(name, kwargs, tmp_path):
     run = save_run(tmp_path, name, **kwargs)

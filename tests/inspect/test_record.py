@@ -49,7 +49,7 @@ def play_by_hand(run, env, steps, seed, deterministic):
     envs = make_envs(env, 1, seed, clip_rewards=False)
     observations, state, starts, rows = envs.reset(), None, np.ones(1, bool), []
     for _ in range(steps):
-        before = [torch.zeros(1, 1, 12)] * 2 if state is None else [torch.as_tensor(part) for part in state]
+        before = policy.core.initial_state(1) if state is None else [torch.as_tensor(part) for part in state]
         row = {"frames": envs.get_images()[0], "episode_starts": starts[0]}
         events = list(envs.env_method("objects_in_view")[0]) if env.id.startswith("RimsRL/Pickup") else []
         seen, _ = policy.obs_to_tensor(observations)
@@ -60,8 +60,9 @@ def play_by_hand(run, env, steps, seed, deterministic):
         observations, rewards, starts, _ = envs.step(actions)
         events = [rewards[0] > 0, rewards[0] < 0, *([starts[0]] if env.rom else []), *events]
         row["events"] = np.array(events)
-        inside = {name: getattr(trace, name)[0, 0] for name in ("active", "input_attention", "communication")}
-        inside["largest_state"] = np.abs(state[0][0, 0]).reshape(3, -1).max(1)
+        first = trace.layers[0]  # which reads the observation
+        inside = {name: getattr(first, name)[0, 0] for name in ("active", "input_attention", "communication")}
+        inside["largest_state"] = np.abs(state[0][0, 0, :12]).reshape(3, -1).max(1)
         rows.append(row | inside | {"actions": actions[0], "rewards": rewards[0], "values": value[0, 0]})
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
@@ -72,6 +73,10 @@ def play_by_hand(run, env, steps, seed, deterministic):
         ("Breakout", {"input": "spatial"}, 100, 49),
         ("PickupKnown", {}, 80, 2),
         ("CartPole-v1", {}, 40, 1),
+        ("CartPole-v1", {"core": "scoff"}, 40, 1),
+        ("CartPole-v1", {"core": "rims-workspace"}, 40, 1),
+        ("PickupKnown", {"core": "brims"}, 80, 3),  # and the layer above
+        ("Breakout", {"core": "brims", "input": "spatial"}, 100, 50),
         ("Pendulum-v1", {}, 5, 1),  # its actions are vectors, and clipped
     ],
 )

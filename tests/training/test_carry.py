@@ -109,6 +109,38 @@ def test_single_rims_are_carried_and_frozen_and_the_others_are_new_and_learn(alg
     assert not torch.equal(begun["lstm_actor.layers.0.input_key"], trained["lstm_actor.layers.0.input_key"])
 
 
+@pytest.mark.parametrize(
+    ("core", "whole_weights"),
+    [
+        ("scoff", ["input_key", "weight_ih", "bias_hh", "schema_query", "schema_key"]),
+        ("rims-workspace", ["input_key", "slot_qkv", "slot_memory", "slot_gates", "slot_bias"]),
+        ("brims", ["input_key", "top_down.0.weight"]),
+    ],
+)
+def test_what_rims_share_is_carried_as_the_core_is(core, whole_weights):
+    source, target = (agent({**RIMS, "core": core}, seed) for seed in (0, 1))
+    before = copies(target.policy)
+    with torch.no_grad():  # biases of gates begin alike
+        for weight in source.policy.core.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    there = copies(source.policy)
+    carry = parse_carry("core=freeze,rims=0,2")
+    freeze(carry, target.policy)
+    carry_over(carry, target.policy, source.policy)
+    begun = copies(target.policy)
+    target.learn(64)
+    trained = copies(target.policy)
+    shared = [name for name in begun if any(name.endswith(f".{weight}") for weight in whole_weights)]
+    assert len(shared) >= len(whole_weights)
+    for name in shared:
+        assert torch.equal(begun[name], there[name]) and torch.equal(trained[name], there[name]), name
+    for name in (name for name in begun if name.endswith(("input_query", "comm_qkv", "comm_out", "write_gate"))):
+        for k, start in enumerate((there, before, there, before)):
+            assert torch.equal(begun[name][k], start[name][k]), name
+            assert k in (1, 3) or torch.equal(trained[name][k], begun[name][k]), name
+        assert not torch.equal(trained[name], begun[name]), name
+
+
 def test_what_does_not_fit_is_named_part_by_part():
     here = agent(RIMS)
 

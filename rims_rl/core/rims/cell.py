@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rims_rl.core.checks import check_input, check_state
+from rims_rl.core.checks import check_input, check_state, require
 from rims_rl.core.core import State
 from rims_rl.core.rims.at_rest import AtRest
 
@@ -42,6 +42,16 @@ class RIMStep(NamedTuple):
     active: Tensor  # (B, K) bool
     input_attention: Tensor  # (B, K, N + 1), null last, averaged over heads; what competition took away is zero
     communication: Tensor  # (B, K, K), averaged over heads, rows of inactive RIMs zero
+
+
+class Updated(NamedTuple):
+    """Where :meth:`RIMCell.update` leaves a step: before RIMs communicate."""
+
+    h: Tensor  # (B, K, H)
+    c: Tensor  # (B, K, H)
+    heard: Tensor  # (B, K, H): what the others hear of each RIM
+    active: Tensor  # (B, K) bool
+    input_attention: Tensor  # (B, K, N + 1)
 
 
 class RIMCell(nn.Module):
@@ -146,7 +156,8 @@ class RIMCell(nn.Module):
 
     To change the mechanism, override one of its steps in a subclass, and give the class to :class:`RIM` as
     ``cell_class``: :meth:`initial_state`, :meth:`attend`, :meth:`choose_active`, :meth:`read`, :meth:`dynamics`,
-    :meth:`communicate`, :meth:`add_message`, or :meth:`step` as a whole; :meth:`weight_shapes` for more weights. The
+    :meth:`communicate`, :meth:`add_message`, or :meth:`step` as a whole; :meth:`weight_shapes` for more weights, and
+    ``shared_weights`` for those that have no slice for each RIM; :attr:`state_size` for a memory beside the RIMs. The
     fast engines know these equations only, so such a class runs in the readable one, unless its ``engines`` say that
     others do the same.
 
@@ -172,13 +183,16 @@ class RIMCell(nn.Module):
     start_c: nn.Parameter
     balance_bias: Tensor
 
-    engines: ClassVar[tuple[str, ...]] = ("c", "torch", "readable")  # that compute what the methods below say
+    engines: tuple[str, ...] = ("c", "torch", "readable")  # that compute what the methods below say
+    replays: ClassVar[bool] = True  # whether ``replayed`` says who is active, see RIM.replay
     shared_weights: ClassVar[tuple[str, ...]] = ("input_key", "input_value")  # the others have a slice for each RIM
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "engines" not in vars(cls) and not MECHANISM.isdisjoint(vars(cls)):
             cls.engines = ("readable",)
+        if "replays" not in vars(cls) and not {"step", "update"}.isdisjoint(vars(cls)):
+            cls.replays = False
 
     def __init__(
         self,
@@ -219,40 +233,40 @@ class RIMCell(nn.Module):
             ("input_heads", input_heads), ("input_key_size", input_key_size), ("comm_heads", comm_heads),
             ("comm_key_size", comm_key_size), ("comm_value_size", comm_value_size),
         ):  # fmt: skip
-            _require(size >= 1, f"{name} must be at least 1, got {size}")
-        _require(
+            require(size >= 1, f"{name} must be at least 1, got {size}")
+        require(
             hidden_size % num_rims == 0,
             f"hidden_size must be a multiple of num_rims={num_rims}, got {hidden_size}; "
             f"{max(1, hidden_size // num_rims) * num_rims} would do",
         )
-        _require(
+        require(
             1 <= num_active <= num_rims,
             f"num_active must be between 1 and num_rims={num_rims}, got {num_active}",
         )
-        _require(cell in GATES, f'cell must be "lstm" or "gru", got {cell!r}')
+        require(cell in GATES, f'cell must be "lstm" or "gru", got {cell!r}')
         rim_size = hidden_size // num_rims
         if input_value_size is None:
             input_value_size = 4 * rim_size
-        _require(
+        require(
             input_value_size >= 1 and input_value_size % input_heads == 0,
             f"input_value_size must be a positive multiple of input_heads={input_heads}, got {input_value_size}",
         )
-        _require(
+        require(
             comm_top_k is None or 1 <= comm_top_k <= num_rims,
             f"comm_top_k must be None or between 1 and num_rims={num_rims}, got {comm_top_k}",
         )
         for name, rate in (("input_dropout", input_dropout), ("comm_dropout", comm_dropout)):
-            _require(0.0 <= rate < 1.0, f"{name} must be at least 0 and below 1, got {rate}")
+            require(0.0 <= rate < 1.0, f"{name} must be at least 0 and below 1, got {rate}")
         given = {
             "communication": communication, "start": start, "initialization": initialization, "hear": hear,
             "asleep": asleep, "activation": activation, "selection": selection, "competition": competition,
         }  # fmt: skip
         for name, choices in CHOICES.items():
             known = " or ".join(map(repr, choices))
-            _require(given[name] in choices, f"{name} must be {known}, got {given[name]!r}")
-        _require(0.0 < null_bound <= 1.0, f"null_bound must be above 0 and at most 1, got {null_bound}")
-        _require(0.0 <= balance < 1.0, f"balance must be at least 0 and below 1, got {balance}")
-        _require(
+            require(given[name] in choices, f"{name} must be {known}, got {given[name]!r}")
+        require(0.0 < null_bound <= 1.0, f"null_bound must be above 0 and at most 1, got {null_bound}")
+        require(0.0 <= balance < 1.0, f"balance must be at least 0 and below 1, got {balance}")
+        require(
             input_attention or not own_elements,
             "own_elements must be False without input_attention, got True: all RIMs read the same",
         )
@@ -260,7 +274,7 @@ class RIMCell(nn.Module):
             ("position_competition", position_competition, False), ("activation", activation, "exactly"),
             ("balance", balance, 0.0), ("selection", selection, "hard"), ("competition", competition, "null"),
         ):  # fmt: skip
-            _require(
+            require(
                 input_attention or value == default,
                 f"{name} must be {default!r} without input_attention, got {value!r}: nobody competes",
             )
@@ -268,19 +282,19 @@ class RIMCell(nn.Module):
             ("position_competition", position_competition, False), ("own_elements", own_elements, False),
             ("activation", activation, "exactly"),
         ):  # fmt: skip
-            _require(
+            require(
                 competition == "null" or value == default,
                 f"{name} must be {default!r} with competition='rims', got {value!r}: nobody attends to null",
             )
-        _require(
+        require(
             bool(communication) or hear == "states",
             "hear='updates' needs communication, got communication=False: nobody hears anything",
         )
-        _require(
+        require(
             bool(communication) or asleep != "listen",
             "asleep='listen' needs communication, got communication=False: 'drift' would do",
         )
-        _require(
+        require(
             asleep == "keep" or hear == "states",
             f"hear must be 'states' with asleep={asleep!r}, got 'updates': RIMs that are asleep have a new state",
         )
@@ -375,14 +389,27 @@ class RIMCell(nn.Module):
     def extra_repr(self) -> str:
         """Sizes, then the options that differ from their defaults."""
         text = f"{self.input_size}, {self.hidden_size}, num_rims={self.num_rims}, num_active={self.num_active}"
-        for name, option in inspect.signature(type(self)).parameters.items():
+        options: dict[str, inspect.Parameter] = {}
+        for cls in reversed(type(self).__mro__):  # a subclass may name its own and pass on the rest
+            options |= inspect.signature(cls).parameters if issubclass(cls, RIMCell) else {}
+        for name, option in options.items():
             default = 4 * self.rim_size if name == "input_value_size" else option.default
             if option.kind is option.KEYWORD_ONLY and getattr(self, name, default) != default:
                 text += f", {name}={getattr(self, name)!r}"
         return text
 
+    @property
+    def state_size(self) -> int:
+        """Width of h and c: ``hidden_size``, unless a subclass keeps something behind the states of its RIMs."""
+        return self.hidden_size
+
+    @property
+    def balances(self) -> bool:
+        """Whether it wants to be told who was active, see :meth:`rebalance`."""
+        return self.balance > 0 and self.training
+
     def initial_state(self, batch: int) -> State:
-        """The state before a first step, each `(batch, hidden_size)`: zeros, or what each RIM has learned."""
+        """The state before a first step, each `(batch, state_size)`: zeros, or what each RIM has learned."""
         h, c = (self.input_value.new_zeros(batch, self.hidden_size) for _ in range(2))
         if self.start == "learned":
             h = h + self.start_h.flatten()
@@ -395,7 +422,7 @@ class RIMCell(nn.Module):
         self.check_input(x)
         if state is None:
             state = self.initial_state(x.shape[0])
-        check_state(state, (x.shape[0], self.hidden_size), self.input_value)
+        check_state(state, (x.shape[0], self.state_size), self.input_value)
         step = self.step(x, *state)
         if steps is not None:
             steps.append(step)
@@ -420,6 +447,18 @@ class RIMCell(nn.Module):
 
     def step(self, x: Tensor, h: Tensor, c: Tensor) -> RIMStep:
         """The equations of the class docstring. ``x`` is `(B, input_size)` or `(B, N, input_size)`."""
+        h, c, heard, active, attention = self.update(x, h, c)
+        if self.communication:
+            message, listening = self.communicate(heard)
+            message = F.dropout(message, self.comm_dropout, self.training)
+            hears = self.who_hears(active)
+            h, listening = torch.where(hears, self.add_message(h, message), h), listening * hears
+        else:
+            listening = h.new_zeros(*h.shape[:2], self.num_rims)
+        return RIMStep(h.flatten(1), c.flatten(1), active, attention, listening)
+
+    def update(self, x: Tensor, h: Tensor, c: Tensor) -> Updated:
+        """A step up to communication: RIMs compete, read, and are updated."""
         if x.dim() == 2:
             x = x.unsqueeze(1)
         h, c = (s.unflatten(-1, (self.num_rims, self.rim_size)) for s in (h, c))  # (B, K, H)
@@ -434,17 +473,12 @@ class RIMCell(nn.Module):
         asleep = (h, c) if self.asleep == "keep" else (h_new, c_new)
         h_new, c_new = self.take_over(attention, h, h_new), self.take_over(attention, c, c_new)
         h, c = torch.where(updated, h_new, asleep[0]), torch.where(updated, c_new, asleep[1])
-        if self.communication:
-            said = torch.where(updated, h, h_new.detach()) if self.hear == "updates" else h
-            message, listening = self.communicate(said)
-            message = F.dropout(message, self.comm_dropout, self.training)
-            if self.asleep == "listen":
-                h = self.add_message(h, message)
-            else:
-                h, listening = torch.where(updated, self.add_message(h, message), h), listening * updated
-        else:
-            listening = h.new_zeros(*h.shape[:2], self.num_rims)
-        return RIMStep(h.flatten(1), c.flatten(1), active, attention, listening)
+        heard = torch.where(updated, h, h_new.detach()) if self.hear == "updates" else h
+        return Updated(h, c, heard, active, attention)
+
+    def who_hears(self, active: Tensor) -> Tensor:
+        """Who gets a message, `(B, K, 1)` bool."""
+        return (torch.ones_like(active) if self.asleep == "listen" else active).unsqueeze(-1)
 
     def attend(self, x: Tensor, h: Tensor) -> Tensor:
         """Equations 1 to 3: how much each RIM attends to each element and, last, to null, `(B, heads, K, N + 1)`."""
@@ -522,15 +556,7 @@ class RIMCell(nn.Module):
         """An LSTM or GRU cell of its own for each RIM."""
         from_read = per_rim(read, self.weight_ih) + self.bias_ih
         from_state = per_rim(h, self.weight_hh) + self.bias_hh
-        if self.cell == "gru":
-            r_read, z_read, n_read = from_read.chunk(3, -1)
-            r_state, z_state, n_state = from_state.chunk(3, -1)
-            r, z = torch.sigmoid(r_read + r_state), torch.sigmoid(z_read + z_state)
-            n = torch.tanh(n_read + r * n_state)
-            return (1 - z) * n + z * h, c
-        i, f, g, o = (from_read + from_state).chunk(4, -1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
+        return recur(self.cell, from_read, from_state, h, c)
 
     def communicate(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """The message that each RIM would get from all of them, `(B, K, H)`, and how much it listens to whom,
@@ -542,10 +568,14 @@ class RIMCell(nn.Module):
             logits = logits.masked_fill(~smallest(-logits, self.comm_top_k, dim=-1), -math.inf)
         weights = torch.softmax(logits, -1)
         received = torch.einsum("bhkj,bjhv->bkhv", weights, v).flatten(2)
+        return self.message(received), weights.mean(1)
+
+    def message(self, received: Tensor) -> Tensor:
+        """What a RIM makes of what it received, all heads together: `(B, K, H)`."""
         message = per_rim(received, self.comm_out)
         if self.communication == "gated":
             message = torch.sigmoid(per_rim(received, self.comm_gate)) * torch.tanh(message)
-        return message, weights.mean(1)
+        return message
 
     def add_message(self, h: Tensor, message: Tensor) -> Tensor:
         """The state of those who are updated, after communication: the paper's residual."""
@@ -566,6 +596,19 @@ def per_rim(x: Tensor, weight: Tensor) -> Tensor:
     return torch.matmul(x.transpose(0, 1), weight.transpose(1, 2)).transpose(0, 1)
 
 
+def recur(cell: str, from_read: Tensor, from_state: Tensor, h: Tensor, c: Tensor) -> State:
+    """torch's LSTM or GRU cell, given what its two matrices and biases make of the input and of h, `(..., gates)`."""
+    if cell == "gru":
+        r_read, z_read, n_read = from_read.chunk(3, -1)
+        r_state, z_state, n_state = from_state.chunk(3, -1)
+        r, z = torch.sigmoid(r_read + r_state), torch.sigmoid(z_read + z_state)
+        n = torch.tanh(n_read + r * n_state)
+        return (1 - z) * n + z * h, c
+    i, f, g, o = (from_read + from_state).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
 def smallest(x: Tensor, count: int, dim: int) -> Tensor:
     """Boolean mask of the ``count`` smallest entries along ``dim``; of equal ones, those with the lowest index."""
     if count == x.shape[dim]:
@@ -582,8 +625,3 @@ def order(x: Tensor, dim: int) -> Tensor:
     A stable sort, because topk leaves the choice among equal entries open, and at a first step (h = 0) all are equal.
     """
     return torch.sort(x.detach(), dim=dim, stable=True).indices
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)

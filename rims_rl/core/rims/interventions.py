@@ -29,6 +29,7 @@ class Intervened:
             )
         kept = [k for k in range(cell.num_rims) if k not in dropped]
         self._num_rims, self._rims = cell.num_rims, torch.tensor(kept, device=cell.input_value.device)
+        self._hidden_size = cell.hidden_size
         self.cell = copy.copy(cell)
         self.cell.at_rest = AtRest()
         weights: dict[str, Any] = dict(cell.named_parameters(recurse=False))
@@ -66,10 +67,14 @@ class Intervened:
         return RIMStep(self._widen_state(h), self._widen_state(c), *self._widen_inside(inside))
 
     def _narrow(self, state: Tensor) -> Tensor:
-        return state.unflatten(-1, (self._num_rims, -1)).index_select(-2, self._rims).flatten(-2)  # type: ignore[no-any-return]
+        rims, beside = _split(state, self._hidden_size)
+        rims = rims.unflatten(-1, (self._num_rims, -1)).index_select(-2, self._rims)
+        return torch.cat([rims.flatten(-2), beside], -1)
 
     def _widen_state(self, state: Tensor) -> Tensor:
-        return self._widen(state.unflatten(-1, (len(self._rims), -1)), -2).flatten(-2)
+        rims, beside = _split(state, self.cell.hidden_size)
+        rims = self._widen(rims.unflatten(-1, (len(self._rims), -1)), -2)
+        return torch.cat([rims.flatten(-2), beside], -1)
 
     def _widen_inside(self, inside: Any) -> tuple[Tensor, Tensor, Tensor]:
         active, input_attention, communication = inside
@@ -81,3 +86,8 @@ class Intervened:
         shape = list(x.shape)
         shape[dim] = self._num_rims
         return x.new_zeros(shape).index_copy(dim, self._rims, x)
+
+
+def _split(state: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """What RIMs have of it, and a memory beside them, if there is one."""
+    return state[..., :size], state[..., size:]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,8 @@ class RIM(Core):
 
     Args:
         input_size: width of one input element.
-        hidden_size: width of the state and the output, ``num_rims`` times the size of one RIM.
+        hidden_size: width of the output, ``num_rims`` times the size of one RIM. The state is as wide, unless the cells
+            keep a memory beside their RIMs; the attribute of this name is its width.
         num_rims: how many RIMs there are in each layer.
         num_active: how many of them are updated at each step.
         num_layers: how many layers there are.
@@ -61,6 +62,7 @@ class RIM(Core):
     """
 
     takes_sets = True
+    more_elements: ClassVar[tuple[str, ...]] = ()  # that the first layer reads after those of the input
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class RIM(Core):
         self.batch_first, self.engine = batch_first, engine
         widths = [input_size] + [hidden_size] * (num_layers - 1)
         self.layers = nn.ModuleList(cell_class(width, hidden_size, num_rims, num_active, **options) for width in widths)
+        self.hidden_size, self.output_size = self.cells[0].state_size, hidden_size
         self._traces: list[Trace] = []
         self._dropped: frozenset[int] = frozenset()
         self._forced: frozenset[int] = frozenset()
@@ -104,8 +107,7 @@ class RIM(Core):
     def forward(
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        cells = self.cells
-        check_input(x, cells[0].input_value)
+        check_input(x, self.cells[0].input_value)
         if x.dim() not in (3, 4) or x.shape[-1] != self.input_size:
             lead = "B, T" if self.batch_first else "T, B"
             raise ValueError(
@@ -125,28 +127,44 @@ class RIM(Core):
                 episode_starts = episode_starts.transpose(0, 1)
             check_starts(episode_starts, (steps, batch), x)
         h, c = self._check_state(state, x, batch)
-        replayed = [None] * self.num_layers if self._replayed is None else self._check_replayed(steps, batch)
+        output, state = self._run(x, h, c, episode_starts)
+        return output.transpose(0, 1) if self.batch_first else output, state
+
+    def _run(self, x: Tensor, h: Tensor, c: Tensor, starts: Tensor | None) -> tuple[Tensor, State]:
+        """One layer after the other over all of ``x`` (T, B, N, D): the output (T, B, output_size), and the state."""
         last_h, last_c = [], []
-        for cell, h_l, c_l, active in zip(cells, h.unbind(0), c.unbind(0), replayed, strict=True):
-            balances = cell.balance > 0 and cell.training
-            records = Records(all(trace.only_active for trace in self._traces)) if self._traces or balances else None
+        replayed = [None] * self.num_layers if self._replayed is None else self._check_replayed(*x.shape[:2])
+        layers = zip(self.cells, h.unbind(0), c.unbind(0), replayed, strict=True)
+        for layer, (cell, h_l, c_l, active) in enumerate(layers):
+            records = self._records(cell)
             if self._dropped or self._forced:
                 changed = Intervened(cell, self._dropped, self._forced)
                 engine = choose_engine(self.engine, changed.cell, x, h_l, c_l)
-                x, h_l, c_l = changed.run(engine, x, h_l, c_l, episode_starts, records)
+                x, h_l, c_l = changed.run(engine, x, h_l, c_l, starts, records)
             else:
                 engine = choose_engine(self.engine, cell, x, h_l, c_l)
-                x, h_l, c_l = engine.run(cell, x, h_l, c_l, episode_starts, records, active)
+                x, h_l, c_l = engine.run(cell, x, h_l, c_l, starts, records, active)
             last_h.append(h_l)
             last_c.append(c_l)
-            for trace in self._traces:
-                trace.add(len(last_h) - 1, records or Records())
-            if balances:
-                cell.rebalance(torch.cat([record.active for record in records or Records()]))
+            self._keep(layer, records)
             x = x.unsqueeze(2)
-        output = x.squeeze(2)
         h, c = (torch.stack(part) if len(part) > 1 else part[0].unsqueeze(0) for part in (last_h, last_c))
-        return output.transpose(0, 1) if self.batch_first else output, (h, c)
+        return x.squeeze(2), (h, c)
+
+    def _records(self, cell: RIMCell) -> Records | None:
+        """For what happens in a layer, if somebody wants to know."""
+        if not (self._traces or cell.balances):
+            return None
+        return Records(all(trace.only_active for trace in self._traces))
+
+    def _keep(self, layer: int, records: Records | None) -> None:
+        """What happened in a layer, for those who trace, and for its balance."""
+        if records is None:
+            return
+        for trace in self._traces:
+            trace.add(layer, records)
+        if self.cells[layer].balances:
+            self.cells[layer].rebalance(torch.cat([record.active for record in records]))
 
     def step(self, x: Tensor, state: State) -> RIMStep:
         """One step of all layers, a pure function of tensors, in the readable form: what export wraps.
@@ -156,14 +174,27 @@ class RIM(Core):
         """
         self.cells[0].check_input(x)
         h, c = self._check_state(state, x, x.shape[0])
-        hs, cs = [], []
-        for cell, h_l, c_l in zip(self.cells, h.unbind(0), c.unbind(0), strict=True):
-            changed = Intervened(cell, self._dropped, self._forced) if self._dropped or self._forced else cell
-            result = changed.step_with_hooks(x, h_l, c_l)
-            x = result.h
-            hs.append(result.h)
-            cs.append(result.c)
-        return result._replace(h=torch.stack(hs), c=torch.stack(cs))
+        steps = self._step_layers(self._changed(), x, h, c)
+        h, c = (torch.stack(part) for part in zip(*((step.h, step.c) for step in steps), strict=True))
+        return steps[-1]._replace(h=h, c=c)
+
+    def _changed(self) -> Sequence[RIMCell | Intervened]:
+        """The layers, without the RIMs that are dropped, and with those that are forced."""
+        if not (self._dropped or self._forced):
+            return self.cells
+        return [Intervened(cell, self._dropped, self._forced) for cell in self.cells]
+
+    def _step_layers(self, layers: Sequence[RIMCell | Intervened], x: Tensor, h: Tensor, c: Tensor) -> list[RIMStep]:
+        """One step of each of ``layers``, from the one that reads ``x`` to the last."""
+        steps: list[RIMStep] = []
+        for index, layer in enumerate(layers):
+            steps.append(layer.step_with_hooks(self._elements(index, x, h), h[index], c[index]))
+            x = steps[-1].h[:, : self.output_size]
+        return steps
+
+    def _elements(self, layer: int, below: Tensor, h: Tensor) -> Tensor:
+        """What a layer reads, of the input or the output of the layer below, and of the states before the step."""
+        return below
 
     @contextmanager
     def trace(self, only_active: bool = False) -> Iterator[Trace]:
@@ -219,7 +250,7 @@ class RIM(Core):
             with rim.replay(torch.stack([layer.active for layer in trace.layers])):
                 rim(x)
         """
-        if any(type(cell).step is not RIMCell.step for cell in self.cells):
+        if not all(cell.replays for cell in self.cells):
             raise ValueError(f"{type(self.cells[0]).__name__} has a step of its own, in which nobody can be replayed")
         self._replayed = active
         try:

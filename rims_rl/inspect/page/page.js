@@ -10,6 +10,7 @@ const episodeStarts = decode("episode_starts"), events = decode("events");
 
 const STEPS = frameEnds.length, RIMS = about.num_rims, ELEMENTS = about.elements.length;
 const NULL = ELEMENTS; // the last entry of each row of attention
+const POSITIONS = about.grid ? about.grid.rows * about.grid.columns : 0; // the first of the elements
 const ACTION_SIZE = actions.length / STEPS;
 const FULL_COLOUR = fullColour();
 
@@ -112,7 +113,7 @@ function drawHeat() {
   if (!grid) return;
   const small = new OffscreenCanvas(grid.columns, grid.rows), pixels = small.getContext("2d");
   let strongest = 0;
-  for (let i = 0; i < grid.rows * grid.columns; i++) {
+  for (let i = 0; i < POSITIONS; i++) {
     const share = attentionTo(state.step, state.rim, i);
     if (share > attentionTo(state.step, state.rim, strongest)) strongest = i;
     pixels.fillStyle = `rgba(255, 60, 200, ${0.85 * share / FULL_COLOUR})`;
@@ -161,9 +162,9 @@ function drawRims() {
 
 function drawAttention() {
   const { step, rim } = state, on = isActive(step, rim), toNull = attentionTo(step, rim, NULL);
-  const sums = new Map(), positions = about.grid ? about.grid.rows * about.grid.columns : 0;
+  const sums = new Map();
   about.elements.forEach((name, i) => {
-    const group = i < positions ? "all positions" : name.replace(/ \d+$/, ""); // the words of a mission are one bar
+    const group = i < POSITIONS ? "all positions" : name.replace(/ \d+$/, ""); // the words of a mission are one bar
     sums.set(group, (sums.get(group) ?? 0) + attentionTo(step, rim, i));
   });
   $("attention-title").textContent = `Input attention of RIM ${rim}`;

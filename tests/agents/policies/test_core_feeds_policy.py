@@ -20,6 +20,9 @@ from tests.helpers.agents import Anything, box, image
 CASES = {
     "vector": (MlpRimsPolicy, box(5), {}),
     "gru": (MlpRimsPolicy, box(5), {"core_kwargs": {"cell": "gru"}}),
+    "scoff": (MlpRimsPolicy, box(5), {"core": "scoff"}),
+    "brims": (MlpRimsPolicy, box(5), {"core": "brims"}),
+    "workspace": (MlpRimsPolicy, box(5), {"core": "rims-workspace"}),
     "image": (CnnRimsPolicy, image(3, 36, 36), {}),
     "spatial": (CnnRimsPolicy, image(3, 52, 52), {"input": "spatial"}),
     "dict": (MultiInputRimsPolicy, spaces.Dict({"a": box(3), "b": image(3, 7, 7)}), {}),
@@ -43,13 +46,18 @@ def make_model(algorithm, case):
     return model
 
 
+def random_state(policy):
+    """As in the middle of four episodes."""
+    return tuple(torch.randn(policy.core.num_layers, 4, policy.core.hidden_size) for _ in "hc")
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("loss", ["policy", "value"])
 def test_every_weight_of_every_rim_gets_gradient_from_both_losses(algorithm, loss, case):
     model = make_model(algorithm, case)
     _, callback = model._setup_learn(1)
     # As in the middle of episodes: from a zero state the first step gives some weights exactly no gradient, rightly.
-    model._last_lstm_states = RNNStates(*(tuple(torch.randn(1, 4, 12) for _ in "hc") for _ in ("pi", "vf")))
+    model._last_lstm_states = RNNStates(random_state(model.policy), random_state(model.policy))
     model._last_episode_starts[:] = False
     model.collect_rollouts(model.env, callback, model.rollout_buffer, model.n_steps)
     (data,) = model.rollout_buffer.get(None)
@@ -88,7 +96,7 @@ def first_observations(model):
 def test_the_state_changes_actions_and_value(case):
     policy = (model := make_model("ppo", case)).policy
     obs, starts = first_observations(model), torch.zeros(4)
-    states = [tuple(torch.randn(1, 4, 12) for _ in range(2)) for _ in range(2)]
+    states = [random_state(policy) for _ in range(2)]
     logits = [policy.get_distribution(obs, state, starts)[0].distribution.logits for state in states]
     values = [policy.predict_values(obs, state, starts) for state in states]
     assert (logits[0] - logits[1]).abs().amin() > 0 and (values[0] - values[1]).abs().amin() > 0
@@ -100,7 +108,7 @@ def test_predict_depends_on_the_state(case):
     generator = np.random.default_rng(0)
     actions = set()
     for _ in range(20):
-        state = tuple(3 * generator.normal(size=(1, 4, 12)) for _ in range(2))
+        state = tuple(3 * generator.normal(size=random_state(model.policy)[0].shape) for _ in range(2))
         action, _ = model.predict(observation, state, np.zeros(4, bool), deterministic=True)
         actions.add(tuple(action))
     assert len(actions) > 1
@@ -108,7 +116,7 @@ def test_predict_depends_on_the_state(case):
 
 def test_without_the_cores_output_the_policy_is_blind(case):
     policy = (model := make_model("ppo", case)).policy
-    state, starts = tuple(torch.randn(1, 4, 12) for _ in range(2)), torch.zeros(4)
+    state, starts = random_state(policy), torch.zeros(4)
     logits = lambda: policy.get_distribution(first_observations(model), state, starts)[0].distribution.logits  # noqa: E731
     assert not torch.equal(logits()[0], logits()[1])
     policy.core.register_forward_hook(lambda module, inputs, result: (torch.zeros_like(result[0]), result[1]))
@@ -130,15 +138,15 @@ def exported(request, case):
 
 
 def test_the_state_changes_logits_and_value_of_the_exported_step(exported):
-    _, step = exported
-    first, second = (step(*torch.randn(2, 1, 4, 12)) for _ in range(2))
+    policy, step = exported
+    first, second = (step(*random_state(policy)) for _ in range(2))
     for output in ("logits", "value"):
         assert (first[output] - second[output]).abs().amin() > 0, output
 
 
 def test_without_the_cores_output_the_exported_step_is_blind(exported, monkeypatch):
     policy, step = exported
-    state = torch.randn(2, 1, 1, 12).expand(2, 1, 4, 12)  # the same for all: only observations differ
+    state = [part[:, :1].expand_as(part) for part in random_state(policy)]  # the same for all: observations differ
     seen = step(*state)
     read = policy.core.step
     monkeypatch.setattr(policy.core, "step", lambda *x: (result := read(*x))._replace(h=torch.zeros_like(result.h)))

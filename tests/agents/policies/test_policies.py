@@ -110,7 +110,7 @@ def test_actions_that_do_not_count_from_0_have_the_probabilities_of_those_that_d
         torch.testing.assert_close(result, results[0])
 
 
-@pytest.mark.parametrize("core", ["rmc", "ntm", "dnc", "entnet"])
+@pytest.mark.parametrize("core", ["scoff", "brims", "rims-workspace", "rmc", "ntm", "dnc", "entnet"])
 def test_other_memories_train_in_every_algorithm(core, tmp_path):
     options = {"core": core, "critic": "separate" if core == "dnc" else "shared"}
     for model in algorithms(MlpRimsPolicy, make(box(5), spaces.Discrete(3)), **options):
@@ -124,8 +124,23 @@ def test_other_memories_train_in_every_algorithm(core, tmp_path):
         assert loaded.predict(model.env.reset(), deterministic=True)[1][0].shape == state[0].shape
 
 
+def test_a_core_has_its_own_number_of_layers_unless_another_is_given():
+    for options, layers in (
+        ({"core": "brims"}, 2), ({"core": "brims", "num_layers": 3}, 3), ({"core": "scoff"}, 1),
+        ({"core": "brims", "n_lstm_layers": 2}, 2),
+    ):  # fmt: skip
+        policy = MlpRimsPolicy(box(5), spaces.Discrete(3), lambda _: 1e-3, **SMALL, **options)
+        assert policy.num_layers == policy.core.num_layers == layers
+        assert policy.lstm_hidden_state_shape[0] == layers
+    with pytest.raises(ValueError, match="num_layers must be at least 2 where layers listen to the one above, got 1"):
+        MlpRimsPolicy(box(5), spaces.Discrete(3), lambda _: 1e-3, core="brims", num_layers=1)
+
+
 def test_policy_alone_is_saved_and_loaded_with_its_sizes(tmp_path):
     for policy, space, options in [
+        (MlpRimsPolicy, box(5), {"core": "brims", "critic": "separate"}),
+        (MlpRimsPolicy, box(5), {"core": "rims-workspace", "core_kwargs": {"num_slots": 2, "comm_value_size": 3}}),
+        (MultiInputRimsPolicy, DICT, {"core": "scoff", "core_kwargs": {"num_schemas": 3}}),
         (MlpRimsPolicy, box(5), {"core": "gru", "critic": "separate", "num_layers": 2}),
         (MlpRimsPolicy, box(5), {"critic": "separate", "share_features_extractor": False}),
         (CnnRimsPolicy, image(3, 36, 36), {"input": "spatial", "core_kwargs": {"cell": "gru", "input_heads": 2}}),

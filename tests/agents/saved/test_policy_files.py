@@ -44,6 +44,9 @@ def save(model, folder):
     [
         ("MlpRimsPolicy", None, None, {"critic": "separate", "net_arch": [8], "activation_fn": torch.nn.ReLU}),
         ("MlpRimsPolicy", None, box(2), {"core": "lstm"}),
+        ("MlpRimsPolicy", None, None, {"core": "brims"}),  # two layers, which nobody says
+        ("MlpRimsPolicy", None, None, {"core": "rims-workspace"}),
+        ("MlpRimsPolicy", None, None, {"core": "scoff", "core_kwargs": {"num_schemas": 2}}),
         ("MlpRimsPolicy", None, None, {"core": "none"}),  # no weights before the heads
         ("MlpRimsPolicy", None, None, {"core": "none", "critic": "none", "net_arch": []}),
         ("CnnRimsPolicy", image(4, 36, 36), spaces.MultiDiscrete([2, 3]), {"input": "spatial", "core": "gru"}),

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core import GRU, LSTM, RNN, Feedforward, core_factory, make_core, register_core
+from rims_rl.core import GRU, LSTM, RNN, Feedforward, core_factory, make_core, own_layers, register_core
 
-CORES = ["rims", "rims-released", "block-lstm", "block-gru", "lstm", "gru", "rnn", "none"]
+FAMILY = ["scoff", "brims", "rims-workspace"]
+CORES = ["rims", "rims-released", *FAMILY, "block-lstm", "block-gru", "lstm", "gru", "rnn", "none"]
+SLOTS = 4 * 128  # of rims-workspace, beside its units
 
 
 def core(name, input_size=5, hidden_size=12, num_layers=2):
@@ -17,8 +19,10 @@ def core(name, input_size=5, hidden_size=12, num_layers=2):
 def test_every_core_has_the_protocol(name):
     made = core(name)
     output, (h, c) = made(torch.randn(7, 3, 5).double())
-    assert (made.input_size, made.hidden_size, made.num_layers) == (5, 12, 2)
-    assert output.shape == (7, 3, made.output_size) and h.shape == c.shape == (2, 3, 12)
+    width = 12 + (SLOTS if name == "rims-workspace" else 0)
+    assert (made.input_size, made.hidden_size, made.num_layers) == (5, width, 2)
+    assert output.shape == (7, 3, made.output_size) and h.shape == c.shape == (2, 3, width)
+    assert made.output_size == (5 if name == "none" else 12)
 
 
 @pytest.mark.parametrize("name", CORES)
@@ -66,6 +70,19 @@ def test_a_new_state_shares_no_memory_with_the_old_one_and_a_reset_forgets_what_
     for part in state:
         part[:, 0] = torch.inf
     torch.testing.assert_close(made(x, tuple(state), starts), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [*CORES, "rmc"])
+def test_without_a_number_of_layers_a_core_has_its_own(name):
+    assert make_core(name, 5, 12, 3, 2, None).num_layers == own_layers(name) == (2 if name == "brims" else 1)
+
+
+def one_layer_more(input_size, hidden_size, num_layers):
+    return GRU(input_size, hidden_size, num_layers + 1)
+
+
+def test_a_factory_that_does_not_say_how_many_layers_gets_one():
+    assert make_core(f"{__name__}.one_layer_more", 5, 12, 3, 2, None).num_layers == 2
 
 
 def test_a_users_own_core_is_found_by_name_or_dotted_path():

@@ -53,6 +53,22 @@ class Loud(RIMCell):
         return 3 * message, weights
 
 
+class Terse(RIMCell):
+    def message(self, received):
+        return super().message(received) / 2
+
+
+class Sociable(RIMCell):
+    def who_hears(self, active):
+        return ~super().who_hears(active)
+
+
+class Restless(RIMCell):
+    def update(self, x, h, c):
+        updated = super().update(x, h, c)
+        return updated._replace(h=updated.h + 0.1)
+
+
 class Gated(RIMCell):
     def weight_shapes(self):
         return super().weight_shapes() | {"comm_gate": (self.num_rims, self.rim_size, 2 * self.rim_size)}
@@ -68,7 +84,7 @@ class Negated(RIMCell):
         return step._replace(h=-step.h)
 
 
-OWN = [Later, Curious, LastFirst, Doubled, Slow, Hesitant, Loud, Gated, Negated]
+OWN = [Later, Curious, LastFirst, Doubled, Slow, Hesitant, Loud, Terse, Sociable, Restless, Gated, Negated]
 
 
 def make(cell_class, **options):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rims_rl import RIM, RIMCell
-from rims_rl.core import weights_at_rest
+from rims_rl.core import make_core, weights_at_rest
 from tests.helpers.engines import in_every_engine
 
 CASES = [{}, {"input_heads": 2}, {"cell": "gru"}, {"communication": "gated"}, {"activation": "at_most"}]
@@ -82,6 +82,22 @@ def test_activity_of_another_size_is_one_sentence():
     sentence = "cannot be dropped or forced while others' activity is replayed"
     with pytest.raises(ValueError, match=sentence), rim.replay(fitting), rim.drop(0):
         rim(x)
+
+
+@pytest.mark.parametrize("core", ["scoff", "brims", "rims-workspace"])
+def test_the_family_can_be_replayed_too(core):
+    torch.manual_seed(0)
+    rim, x, starts = make_core(core, 5, 18, 6, 3, None), torch.randn(4, 3, 2, 5), torch.rand(4, 3) < 0.3
+    with rim.trace() as trace:
+        output, _ = rim(x, None, starts)
+    with rim.replay(torch.stack([layer.active for layer in trace.layers])):
+        assert torch.equal(rim(x, None, starts)[0], output)
+    other = torch.rand(rim.num_layers, 4, 3, 6) < 0.5
+    with rim.replay(other), rim.trace(only_active=True) as trace:
+        changed, _ = rim(x, None, starts)
+    assert torch.equal(torch.stack([layer.active for layer in trace.layers]), other) and not torch.equal(
+        changed, output
+    )
 
 
 def test_a_step_of_ones_own_is_not_replayed_in_silence():

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rims_rl.common.errors import UserError
 from rims_rl.supervised.task import generator, load
 from rims_rl.supervised.tasks.copying import Copying, measures, sequences
 from tests.helpers.verbs import user_error
@@ -77,3 +78,16 @@ def test_record_says_who_was_active():
 def test_mistakes_get_one_sentence(overrides, words):
     with user_error(words):
         Copying(load(Copying, overrides)).network()
+
+
+def test_a_core_has_its_own_number_of_layers_unless_another_is_set():
+    assert load(Copying).definition()["num_layers"] == 1
+    for settings, layers in ((["core=brims"], 2), (["core=brims", "num_layers=3"], 3), (["core=lstm"], 1)):
+        task = Copying(load(Copying, [*TINY, "core_kwargs={}", *settings]))
+        assert task.config.definition()["num_layers"] == task.network().core.num_layers == layers
+    with pytest.raises(UserError, match="num_layers must be at least 2 where layers listen to the one above, got 1"):
+        Copying(load(Copying, [*TINY, "core=brims", "num_layers=1"])).network()
+    with pytest.raises(UserError, match="num_layers must be greater than or equal to 1, got 0"):
+        load(Copying, ["num_layers=0"])
+    with pytest.raises(UserError, match=r"core must be one of .*, got 'brim'; did you mean 'brims'"):
+        Copying(load(Copying, [*TINY, "core=brim"])).network()

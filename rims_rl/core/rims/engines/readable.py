@@ -42,4 +42,4 @@ class Readable(Engine):
         if records is not None:
             _, _, *rest = (torch.stack(part).detach() for part in zip(*steps, strict=True))
             records.add(*(rest[:1] if records.only_active else rest))
-        return torch.stack([step.h for step in steps]), h, c
+        return torch.stack([step.h[:, : cell.hidden_size] for step in steps]), h, c
