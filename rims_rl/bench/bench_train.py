@@ -120,7 +120,8 @@ def _minigrid(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any]
     for core in ("lstm", "rims", "none"):
         policy_kwargs = config.policy_arguments() | {"core": core} | ({} if core == "rims" else {"core_kwargs": {}})
         models[f"ours, {core}"] = RecurrentPPO(config.policy, envs, policy_kwargs=policy_kwargs, **kwargs)
-    del kwargs["sequence_length"]
+    for ours in ("sequence_length", "replay_active"):
+        del kwargs[ours]
     lstm = {"lstm_hidden_size": config.num_rims * config.rim_size, "features_extractor_class": _FlatEncoder}
     assert env.observation is not None
     one_by_one = make_minigrid(env.id, config.n_envs, env.observation, 0)

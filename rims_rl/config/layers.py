@@ -1,7 +1,8 @@
 """Settings in layers: YAML files and single values, put together, checked, and with where each value comes from.
 
 Each layer overrides the one before. Mappings are merged key by key (an empty one clears what was there), and everything
-else is replaced. ``core_kwargs`` belong to a core: a layer that changes ``core`` starts without them.
+else is replaced. ``core_kwargs`` belong to a core: a layer that changes ``core`` starts without them, but for those that
+another kind of RIMs has too.
 """
 
 from __future__ import annotations
@@ -135,15 +136,28 @@ def _unflatten(flat: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _lost_options(options: list[str], before: Any, now: Any) -> list[str]:
+    """Which of a core's options another core does not take over."""
+    from rims_rl.core.registry import fixed_options, shares_options  # it loads torch, which help does without
+
+    if not shares_options(before, now):
+        return options
+    return [key for key in options if key.split(".")[1] in fixed_options(now)]
+
+
 def _merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
     """Values with dots in their keys, and where each comes from; later layers win."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, layer in layers:
         flat = flatten(layer)
-        has_options = any(key.startswith("core_kwargs.") for key in values)
-        if has_options and flat.get("core", values["core"]) != values["core"]:
-            flat = {"core_kwargs": {}} | flat
+        options = [key for key in values if key.startswith("core_kwargs.")]
+        if options and flat.get("core", values["core"]) != values["core"]:
+            lost = _lost_options(options, values["core"], flat["core"])
+            for key in lost:
+                del values[key], sources[key]
+            if len(lost) == len(options):
+                flat = {"core_kwargs": {}} | flat
         for key, value in flat.items():
             for other in list(values):  # a mapping and what is in it cannot both stay
                 if other.startswith(f"{key}.") or key.startswith(f"{other}."):

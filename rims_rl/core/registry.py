@@ -37,6 +37,7 @@ _RELEASED: dict[str, Any] = {
 
 _FACTORIES: dict[str, Factory] = {
     "rims": RIM,  # the paper's
+    "rims-robust": partial(RIM, asleep="listen"),  # whoever is not active goes on and hears the others
     "rims-released": partial(RIM, **_RELEASED),  # the authors' code for supervised tasks
     "scoff": partial(RIM, cell_class=SchemaCell),  # dynamics that RIMs share
     "brims": TopDownRIM,  # layers that hear the one above
@@ -76,6 +77,19 @@ def takes_sets(core: str) -> bool:
     """Whether ``core`` reads sets of elements; others are given the elements side by side, as one vector."""
     made, _ = _parts(core_factory(core))
     return isinstance(made, type) and issubclass(made, Core) and made.takes_sets
+
+
+def shares_options(one: str, other: str) -> bool:
+    """Whether two cores are of one kind, so that what is said of the first holds for the second. Nothing is imported."""
+    if not (one in _FACTORIES and other in _FACTORIES):
+        return False
+    made = [_parts(_FACTORIES[core])[0] for core in (one, other)]
+    return all(isinstance(each, type) and issubclass(each, RIM) for each in made)
+
+
+def fixed_options(core: str) -> dict[str, Any]:
+    """What the name of a core stands for, beside its class."""
+    return _parts(_FACTORIES[core])[1]
 
 
 def has_rims(core: str) -> bool:

@@ -92,7 +92,7 @@ def test_mappings_are_merged_and_an_empty_one_clears(write):
     assert replaced.policy_kwargs == {"net_arch": [8], "ortho_init": False}
 
 
-def test_another_core_does_not_inherit_the_options_of_this_one():
+def test_another_core_does_not_inherit_the_options_of_this_one(write):
     assert load("Pong", "ppo", overrides=["core_kwargs.comm_heads=2"]).config.core_kwargs == {
         "input_heads": 1,
         "comm_heads": 2,
@@ -100,6 +100,11 @@ def test_another_core_does_not_inherit_the_options_of_this_one():
     assert load("Pong", "ppo", overrides=["core=lstm"]).config.core_kwargs == {}
     assert load("Pong", "ppo", overrides=["core_kwargs.x=1", "core=my.core"]).config.core_kwargs == {"x": 1}
     assert load("Pong", "ppo", overrides=["core=rims"]).config.core_kwargs == {"input_heads": 1}
+    # other kinds of RIMs have the same options, but for those that their name stands for
+    assert load("Pong", "ppo", overrides=["core=rims-robust"]).config.core_kwargs == {"input_heads": 1}
+    file = write("core_kwargs: {comm_key_size: 8, comm_heads: 2}\n")
+    released = load("Pong", "ppo", file=file, overrides=["core=rims-released"]).config
+    assert released.core_kwargs == {"input_heads": 1, "comm_heads": 2}
 
 
 @pytest.mark.parametrize(("text", "number"), [("1e6", 1_000_000), ("2_000", 2000), ("5", 5), ("1.5E+3", 1500)])

@@ -89,7 +89,7 @@ class CLoops(Loops):
         if x.device.type != "cpu":
             return f"the loops in C run on a CPU, not on {x.device}"
         # turning large weights takes longer than one product with them
-        if len(x) == 1 and not cell.at_rest and sum(weight.numel() for weight in cell.parameters()) > _LARGE:
+        if len(x) == 1 and not cell.at_rest and _weights(cell) > _LARGE:
             return "for a single step with large weights, preparing them takes longer than the step"
         if reason := super().refusal(cell, x):
             return reason
@@ -171,6 +171,11 @@ class CLoops(Loops):
             add_product("comm_qkv", "updated", "d_qkv", _ALL)
             add_product("comm_out", "d_message", "received", _HEARING, transpose=False)
         return d_keys, d_values, d_h, d_c
+
+
+def _weights(cell: RIMCell) -> int:
+    """How many there are. Asked at every step, so not by way of ``parameters()``, which takes ten times as long."""
+    return sum(weight.numel() for weight in cell._parameters.values() if weight is not None)
 
 
 def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
