@@ -1,8 +1,8 @@
 """Settings in layers: YAML files and single values, put together, checked, and with where each value comes from.
 
 Each layer overrides the one before. Mappings are merged key by key (an empty one clears what was there), and everything
-else is replaced. ``core_kwargs`` belong to a core: a layer that changes ``core`` starts without them, but for those that
-another kind of RIMs has too.
+else is replaced. ``core_kwargs`` belong to a core: a layer that changes ``core`` starts without them, but for those
+that another kind of RIMs has too.
 """
 
 from __future__ import annotations

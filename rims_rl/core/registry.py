@@ -80,7 +80,7 @@ def takes_sets(core: str) -> bool:
 
 
 def shares_options(one: str, other: str) -> bool:
-    """Whether two cores are of one kind, so that what is said of the first holds for the second. Nothing is imported."""
+    """Whether two cores are of one kind, so that what is said of one holds for the other. Nothing is imported."""
     if not (one in _FACTORIES and other in _FACTORIES):
         return False
     made = [_parts(_FACTORIES[core])[0] for core in (one, other)]
