@@ -127,7 +127,7 @@ def test_the_hash_covers_what_changes_the_outcome_and_nothing_else(plan_of):
         ({"cores": {"rims": {"a2c": 3}}}, "mine.yml: cores.rims.a2c must be a mapping of hyperparameters, got 3"),
         ({"cores": {"a/b": {}}}, "mine.yml: cores.a/b must be letters, digits, dots and -, got 'a/b'"),
         ({"cores": {}}, "mine.yml: cores must be a mapping of at least 1 item, got {}"),
-        ({"cores": {"rim": {}}}, "mine.yml: cores.rim: core must be one of 'rims', 'rims-released'"),
+        ({"cores": {"rim": {}}}, "mine.yml: cores.rim: core must be one of 'rims', 'rims-robust'"),
         ({"cores": {"rims": {"a2c": {"core": "lsmt"}}}}, "got 'lsmt'; did you mean 'lstm'?"),
         ({"transfer": "Pong"}, "mine.yml: transfer must be a mapping of keys to values, got 'Pong'"),
         ({"algos": {"ppo": 3}}, "mine.yml: algos.ppo must be a mapping of keys to values, got 3"),
