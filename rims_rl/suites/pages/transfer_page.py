@@ -180,7 +180,7 @@ def _write_json(plan: Plan, comparisons: dict[Group, Comparison], results: dict[
             "while learning; differences are transfer minus scratch, with Welch's 95 % intervals over seeds. "
             "steps_per_second: of training on targets with transfer, whatever else the machine did.",
             "jobs": {"planned": len(plan.jobs), "in": len(results)},
-            "suite": plan.suite.model_dump(),
+            "suite": plan.suite.model_dump(exclude_defaults=True),
             "systems": systems,
             "seconds_of_jobs": round(sum(sum(result["seconds"].values()) for result in results.values()), 1),
             **provenance(),
