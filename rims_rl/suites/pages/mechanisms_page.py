@@ -30,7 +30,8 @@ LIFE: Columns = {
 }
 ABOUT = (
     "Means over the seeds that are in, with 95 % bootstrap intervals where they are several; with few seeds these are "
-    "rather too narrow. *Learned*: seeds whose score is at least (a loss: at most) the one in brackets. Life is "
+    "rather too narrow. Jobs ran beside others, so that only large differences of speed mean anything. *Learned*: "
+    "seeds whose score is at least (a loss: at most) the one in brackets. Life is "
     "measured in 2,000 steps of play, or on a batch: how many RIMs are active, how often the least used one is, how "
     "unequally the work is shared (0: equally), how often RIMs switch, how evenly they listen to each other (nats), "
     "and the largest number in a state of any seed."

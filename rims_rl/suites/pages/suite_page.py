@@ -25,6 +25,9 @@ PAGES = {
 }  # fmt: skip
 
 
+MANY = 20  # rows of a table that nobody reads
+
+
 class Report(NamedTuple):
     path: Path
     jobs: int  # that are finished, and so on the page
@@ -55,11 +58,12 @@ def _heading(plan: Plan, done: Results, trained: SupervisedResults) -> str:
     planned += Counter(("supervised", job.core_name) for job in plan.supervised)
     there += Counter(("supervised", job.core_name) for job, _ in trained)
     rows = [[*group, f"{there[group]} of {count}"] for group, count in planned.items()]
-    return (
-        f"{heading}\n\n**This page is partial: {there_all} of {total} jobs are in.** "
-        f"`rims-rl suite run {plan.argument}` goes on with the others.\n\n"
-        + table(["algorithm", "core", "jobs in"], rows)
+    heading += (
+        f"\n\n**This page is partial: {there_all} of {total} jobs are in.** "
+        f"`rims-rl suite run {plan.argument}` goes on with the others."
     )
+    # of many cores the tables of the page say how many seeds are in
+    return heading if len(rows) > MANY else heading + "\n\n" + table(["algorithm", "core", "jobs in"], rows)
 
 
 def _provenance(done: Sequence[tuple[Job, dict[str, Any]]]) -> str:
