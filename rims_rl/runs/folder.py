@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
@@ -40,7 +40,6 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    version: Literal[1] = 1  # of what the file holds; version 0.1 wrote none
     env: str
     backend: str | None = None
     game_mode: int | None = None
