@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
@@ -60,6 +60,12 @@ class Arguments(BaseModel):
     keep_policies_every: int = 0
 
 
+class _ArgumentsFile(Arguments):
+    """The same, as it is written."""
+
+    version: Literal[1] = 1  # of what the file holds; version 0.1 wrote none
+
+
 def claim(logdir: Path, algo: str, name: str) -> Path:
     """Make ``<logdir>/<algo>/<name>_<n>`` with the next free n. Two that claim together get two folders."""
     parent = logdir / algo
@@ -84,7 +90,8 @@ def claim(logdir: Path, algo: str, name: str) -> Path:
 
 def write_settings(run: Path, name: str, arguments: Arguments, config: dict[str, Any]) -> None:
     """``<Env>/args.yml`` and ``<Env>/config.yml``."""
-    for file, data in {"args.yml": arguments.model_dump(mode="json"), "config.yml": config}.items():
+    asked = _ArgumentsFile(**arguments.model_dump()).model_dump(mode="json")
+    for file, data in {"args.yml": asked, "config.yml": config}.items():
         with replacing(run / name / file) as temporary:
             temporary.write_text(yaml.safe_dump(data, sort_keys=False))
 
@@ -95,7 +102,8 @@ def read_arguments(run: Path) -> tuple[Arguments, Path]:
     if len(paths) != 1:
         raise UserError(f"{run} is not the folder of a run; give one such as logs/ppo/DemonAttack_1")
     try:
-        return Arguments.model_validate(yaml.safe_load(paths[0].read_text())), paths[0].with_name("config.yml")
+        asked = _ArgumentsFile.model_validate(yaml.safe_load(paths[0].read_text()))
+        return Arguments(**asked.model_dump(exclude={"version"})), paths[0].with_name("config.yml")
     except (OSError, ValueError, RecursionError, yaml.YAMLError, ValidationError) as error:
         reason = "; ".join(str(error).splitlines())
         raise UserError(f"{paths[0]} cannot be used ({reason}), so that the run cannot be resumed") from error

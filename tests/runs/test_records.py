@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rims_rl.common.errors import UserError
-from rims_rl.runs.folder import is_finished, read_result, write_result
+from rims_rl.runs.folder import is_finished, read_arguments, read_result, write_result, write_settings
 from rims_rl.runs.records import RunResult, read_record
 
 OLD = Path(__file__).parents[1] / "helpers" / "run_of_version_0_1"
@@ -19,6 +19,17 @@ def test_a_result_of_version_0_1_is_read_and_written_again_without_a_loss(tmp_pa
     write_result(tmp_path, result)
     before, after = (json.loads((folder / "run.json").read_text()) for folder in (OLD, tmp_path))
     assert "version" not in before and after == before | {"version": 1}
+
+
+def test_so_is_what_it_was_asked_for(tmp_path):
+    arguments, config = read_arguments(OLD)
+    assert "version" not in config.with_name("args.yml").read_text()
+    write_settings(tmp_path, "CartPole-v1", arguments, {})
+    file = tmp_path / "CartPole-v1/args.yml"
+    assert "version: 1" in file.read_text() and read_arguments(tmp_path)[0] == arguments
+    file.write_text(file.read_text().replace("version: 1", "version: 2"))
+    with pytest.raises(UserError, match="Input should be 1"):
+        read_arguments(tmp_path)
 
 
 def test_a_version_that_is_not_known_is_one_sentence(tmp_path):
