@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from rims_rl.agents.policies.cells_encoder import CellsEncoder
-from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder, are_plain_numbers
+from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder, are_plain_numbers, image_encoder
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.common.errors import Diverged
 from rims_rl.common.spaces import check_spaces
@@ -328,10 +328,11 @@ class _Choice(CategoricalDistribution):
 
 
 class CnnRimsPolicy(MlpRimsPolicy):
-    """For images.
+    """For images, and for small grids of codes.
 
     Args:
-        input: ``"vector"``: NatureCNN's features are one element; ``"spatial"``: the positions of its last feature map
+        input: ``"vector"``: features of the whole image are one element, NatureCNN's or, of images below 36 x 36 and of
+            grids, those of a smaller network; ``"spatial"``: the positions of its last feature map
             are a set of elements, with positions encoded.
         **kwargs: of :class:`MlpRimsPolicy`. Unlike there, ``net_arch`` is empty by default: the heads are linear.
     """
@@ -345,10 +346,9 @@ class CnnRimsPolicy(MlpRimsPolicy):
         input: str = "vector",
         **kwargs: Any,
     ) -> None:
-        encoders: dict[str, type[BaseFeaturesExtractor]] = {"vector": NatureEncoder, "spatial": SpatialEncoder}
-        if input not in encoders:
+        if input not in ("vector", "spatial"):
             raise ValueError(f'input must be "vector" or "spatial", got {input!r}')
-        self.encoder_class = encoders[input]
+        self.encoder_class = SpatialEncoder if input == "spatial" else image_encoder(observation_space)
         kwargs.setdefault("net_arch", [])
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)
 

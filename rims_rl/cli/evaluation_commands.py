@@ -11,15 +11,23 @@ from rims_rl.cli.options import (
     Backend,
     Deterministic,
     Difficulty,
+    EnvKwargs,
+    EnvWrapper,
     Force,
+    FrameStack,
     GameMode,
+    GymPackages,
     Seed,
     Threads,
     Trust,
+    VecEnv,
+    env_options,
     read_rims,
     was_given,
 )
 from rims_rl.common.errors import UserError
+
+ENV_OPTIONS = ("gym_packages", "env_kwargs", "env_wrapper", "frame_stack", "vec_env")
 
 
 @app.command("evaluate")
@@ -52,6 +60,11 @@ def _evaluate(
     backend: Backend = None,
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
+    gym_packages: GymPackages = None,
+    env_kwargs: EnvKwargs = None,
+    env_wrapper: EnvWrapper = None,
+    frame_stack: FrameStack = None,
+    vec_env: VecEnv = None,
     trust: Trust = False,
 ) -> None:
     """Play a trained agent and say how well it does; also where it was not trained, or without some of its RIMs."""
@@ -71,7 +84,7 @@ def _evaluate(
     if variants is not None:
         from rims_rl.evaluation.evaluate_variants import evaluate_variants
 
-        others = ("random", "drop", "force", "backend", "game_mode", "difficulty")
+        others = ("random", "drop", "force", "backend", "game_mode", "difficulty", *ENV_OPTIONS)
         if given := [key.replace("_", "-") for key in others if was_given(context, key)]:
             raise UserError(f"--variants plays runs as they were trained, but for the variant; leave out --{given[0]}")
         names = [name.strip() for name in variants.split(",")]
@@ -87,6 +100,7 @@ def _evaluate(
         backend=backend,
         game_mode=game_mode,
         difficulty=difficulty,
+        **env_options(gym_packages, env_kwargs, env_wrapper, frame_stack, vec_env),
         **common,
     )
     if drop == "each":

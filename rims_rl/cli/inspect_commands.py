@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads, read_rims
+from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads, Trust, read_rims
 
 
 @app.command("enjoy")
@@ -30,6 +30,7 @@ def _enjoy(
     overlay: Annotated[bool, typer.Option("--overlay", help="Draw what RIMs do beside the game.")] = False,
     drop: Drop = None,
     force: Force = None,
+    trust: Trust = False,
 ) -> None:
     """Watch a trained agent: a video in colour, or a window."""
     from rich.console import Console
@@ -51,6 +52,7 @@ def _enjoy(
         overlay=overlay,
         drop=read_rims("--drop", drop),
         force=read_rims("--force", force),
+        trust=trust,
         progress=True,
     )
     result = enjoy(options)
@@ -80,6 +82,7 @@ def _inspect(
     threads: Threads = CORES,
     drop: Drop = None,
     force: Force = None,
+    trust: Trust = False,
 ) -> None:
     """Record what each RIM does while the agent plays; make a page to look through it, or pictures."""
     from rich.console import Console
@@ -100,6 +103,7 @@ def _inspect(
         threads=threads,
         drop=read_rims("--drop", drop),
         force=read_rims("--force", force),
+        trust=trust,
         progress=True,
     )
     result, console = inspect(options), Console(highlight=False)

@@ -13,11 +13,17 @@ from rims_rl.cli.options import (
     Backend,
     Config,
     Difficulty,
+    EnvKwargs,
+    EnvWrapper,
+    FrameStack,
     GameMode,
+    GymPackages,
     Seed,
     Settings,
     Threads,
     Trust,
+    VecEnv,
+    env_options,
     was_given,
 )
 from rims_rl.common.errors import UserError
@@ -30,7 +36,8 @@ if TYPE_CHECKING:
 def _train(
     context: typer.Context,
     env: Annotated[
-        str | None, typer.Option(help="A game, such as DemonAttack, PickupKnown, RepeatFirstEasy, or any Gymnasium id.")
+        str | None,
+        typer.Option(help="DemonAttack, PickupKnown, any Gymnasium id, or your own: my_module:My/Env-v0."),
     ] = None,
     algo: Algo = "ppo",
     core: Annotated[
@@ -53,6 +60,11 @@ def _train(
     distractors: Annotated[
         str | None, typer.Option(help="Over the frames of Atari games: known; docs/distractors.md has others.")
     ] = None,
+    gym_packages: GymPackages = None,
+    env_kwargs: EnvKwargs = None,
+    env_wrapper: EnvWrapper = None,
+    frame_stack: FrameStack = None,
+    vec_env: VecEnv = None,
     checkpoint_freq: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
     ] = 100_000,
@@ -80,7 +92,7 @@ def _train(
         int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
     ] = 0,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
+        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n and --trust besides.")
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -90,19 +102,21 @@ def _train(
 
     if resume is not None:
         given = [p.opts[0] for p in context.command.params if p.name and was_given(context, p.name)]
-        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps")]:
+        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps", "--trust")]:
             raise UserError(f"--resume takes its settings from {resume}, and only -n besides; leave out {others[0]}")
-        print_training(train.resume(train.ResumeOptions(run=resume, n_timesteps=n_timesteps, progress=True)))
+        options = train.ResumeOptions(run=resume, n_timesteps=n_timesteps, trust=trust, progress=True)
+        print_training(train.resume(options))
         return
     if env is None:
         raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
-    options = train.TrainOptions(
+    new = train.TrainOptions(
         env=env,
         backend=backend,
         game_mode=game_mode,
         difficulty=difficulty,
         observation=observation,
         distractors=distractors,
+        **env_options(gym_packages, env_kwargs, env_wrapper, frame_stack, vec_env),
         algo=algo,
         seed=seed,
         device=device,
@@ -124,7 +138,7 @@ def _train(
         trust=trust,
         progress=True,
     )
-    print_training(train.train(options))
+    print_training(train.train(new))
 
 
 def print_training(result: "TrainResult") -> None:

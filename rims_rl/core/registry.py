@@ -11,9 +11,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
+from rims_rl.common.errors import UserError
+from rims_rl.common.own_code import import_path
 from rims_rl.common.suggestions import did_you_mean
 from rims_rl.core.core import Core
 from rims_rl.core.memories.baselines import GRU, LSTM, RNN, Feedforward
@@ -62,14 +63,13 @@ def core_factory(core: str) -> Factory:
     """The factory registered as ``core``, or the one that the dotted path ``core`` leads to, with its options."""
     if core in _FACTORIES:
         return _FACTORIES[core]
-    module, _, attribute = core.rpartition(".") if isinstance(core, str) else ("", "", "")
-    if not module:
+    if not isinstance(core, str) or "." not in core:
         hint = did_you_mean(repr(core), map(repr, _FACTORIES), "or a dotted path to a factory")
         raise ValueError(f"core must be one of {', '.join(map(repr, _FACTORIES))}, got {core!r}; {hint}")
     try:
-        factory: Factory = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"core {core!r} cannot be imported: {error}") from error
+        factory: Factory = import_path(core, "core")
+    except UserError as error:
+        raise ValueError(str(error)) from error
     return factory
 
 

@@ -42,10 +42,10 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
             raise UserError("`random` plays random actions: leave out `deterministic`")
         if options.drop or options.force:
             raise UserError("`random` plays random actions: leave out `drop` and `force`")
-        env = resolve(run.as_posix(), **options.env_options)
+        env = resolve(run.as_posix(), **options.given())
     else:
         policy, description = load_policy(run, trust=options.trust)
-        env, steps = resolve_saved(description, **options.env_options), description.steps
+        env, steps = resolve_saved(description, **options.given()), description.steps
         normalization = description.normalization
         if deterministic is None:
             deterministic = env.deterministic

@@ -18,11 +18,11 @@ from rims_rl.runs.environment import resolve_saved
 N_ENVS = 8  # side by side
 
 
-def measure_life(run: Path, steps: int, seed: int, threads: int) -> dict[str, Any] | None:
+def measure_life(run: Path, steps: int, seed: int, threads: int, trust: bool = False) -> dict[str, Any] | None:
     """Play so many steps, and return the measures of ``docs/inspect.md``; None for an agent without RIMs."""
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    policy, description = load_policy(run)
+    policy, description = load_policy(run, trust=trust)
     if not isinstance(policy.core, RIM):
         return None
     env = resolve_saved(description)

@@ -31,8 +31,9 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing, temporary_name
 from rims_rl.common.options import Options
 from rims_rl.core import RIM
-from rims_rl.envs.make import make_envs, make_plain
+from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved
+from rims_rl.envs.one_env import make_one
 from rims_rl.evaluation.evaluate import result_path
 from rims_rl.exporting.card import check_card, write_card
 from rims_rl.exporting.policy_step import PolicyStep
@@ -253,7 +254,7 @@ def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
 def _action_meanings(env: Resolved) -> list[str] | None:
     """What the numbers of Discrete actions stand for, where the environment says so: Atari games and MiniGrid."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    made: Any = make_plain(env).unwrapped
+    made: Any = make_one(env).unwrapped
     if hasattr(made, "get_action_meanings"):
         return list(made.get_action_meanings())
     return [action.name for action in made.actions] if hasattr(made, "actions") else None
@@ -271,7 +272,7 @@ def _write_safetensors(step: PolicyStep, description: Description, space: spaces
 
 
 def _read_safetensors(path: Path, space: spaces.Space[Any]) -> Player:
-    policy, description = load_policy(path)
+    policy, description = load_policy(path, trust=True)  # we have just written it
     return _player(PolicyStep(policy, space, description.normalization))
 
 

@@ -41,7 +41,7 @@ def enjoy(options: EnjoyOptions) -> EnjoyResult:
     run = options.run
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    policy, description = load_policy(run)
+    policy, description = load_policy(run, trust=options.trust)
     backend = "sb3" if resolve_saved(description).rom else None
     env = resolve_saved(description, backend=backend, game_mode=options.game_mode, difficulty=options.difficulty)
     if options.window:

@@ -25,6 +25,7 @@ class WatchOptions(Options):
     threads: Count = CORES
     drop: tuple[int, ...] = ()
     force: tuple[int, ...] = ()
+    trust: bool = False  # load files that can run code, and import what they name
     progress: bool = False  # show a bar
 
 

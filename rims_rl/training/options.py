@@ -48,6 +48,7 @@ class ResumeOptions(Options):
 
     run: Path
     n_timesteps: Count | None = None
+    trust: bool = False  # import code that the run names, although somebody else trained it
     progress: bool = False
 
 

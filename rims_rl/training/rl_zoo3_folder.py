@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from rims_rl.agents import RecurrentPPO
 from rims_rl.common.files import replacing
 from rims_rl.envs.atari.sb3_wrappers import env_arguments
-from rims_rl.envs.minigrid.minigrid_vector import wrapper_arguments
+from rims_rl.envs.minigrid.observation import wrapper_arguments
 from rims_rl.envs.names import Resolved
 
 
@@ -72,7 +72,9 @@ def _describe(env: Resolved) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         wrapper = "stable_baselines3.common.atari_wrappers.AtariWrapper"
         arguments = env_arguments(env.sticky, env.game_mode, env.difficulty)
         return arguments, {"env_wrapper": wrapper, "vec_env_wrapper": around}
+    wrappers = list(env.env_wrapper or [])
     if env.observation is not None:
         wrapper = "rims_rl.envs.minigrid.observation.MinigridObservation"
-        return None, {"env_wrapper": [{wrapper: wrapper_arguments(env.id, env.observation)}]}
-    return None, {}
+        wrappers.append({wrapper: wrapper_arguments(env.id, env.observation)})
+    config = {"env_wrapper": wrappers, "frame_stack": env.frame_stack}
+    return env.env_kwargs, {key: value for key, value in config.items() if value}

@@ -25,11 +25,13 @@ from rims_rl.common.errors import Diverged, EnvironmentFailed, UserError
 from rims_rl.common.files import clear_leftovers
 from rims_rl.common.signals import stop_at_signal
 from rims_rl.config import zoo
+from rims_rl.config.layers import read_mapping
+from rims_rl.config.policy_choice import is_worth_saying
 from rims_rl.config.training_config import TrainConfig
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve
+from rims_rl.envs.names import Resolved, action_set, resolve
 from rims_rl.runs.environment import resolve_saved
-from rims_rl.runs.folder import Arguments, claim, is_finished, lock, read_arguments
+from rims_rl.runs.folder import Arguments, check_own, claim, is_finished, lock, read_arguments
 from rims_rl.training.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.training.options import ResumeOptions, TrainOptions, TrainResult
 from rims_rl.training.session import Session
@@ -48,7 +50,9 @@ def train(options: TrainOptions) -> TrainResult:
         raise UserError("`columns` and `init_from` are two ways to use what was learned; give one of them")
     layers = [("`settings`", settings)] if (settings := options.all_settings()) else []
     env = resolve_arguments(options)
-    config = zoo.load(env, options.algo, file=options.config, layers=layers).config
+    config, sources = zoo.load(env, options.algo, file=options.config, layers=layers)
+    if is_worth_saying(sources["policy"], config.policy):
+        log.info("%s, so that %s reads them", sources["policy"], config.policy)
     return start(options.arguments(), config, env, options.logdir, options.trust, options.progress)
 
 
@@ -65,7 +69,7 @@ def start(
     if arguments.init_from is not None:
         _start_from(Path(arguments.init_from), arguments, env, model, trust)
     elif arguments.columns:
-        _start_beside([Path(run) for run in arguments.columns], model)
+        _start_beside([Path(run) for run in arguments.columns], model, trust)
     run = claim(logdir, arguments.algo, env.name)
     with lock(run):
         return _train(Session(run, arguments, settings, env, model, evaluation_envs, None), progress)
@@ -75,6 +79,7 @@ def resume(options: ResumeOptions) -> TrainResult:
     """Go on with a run from its newest checkpoint."""
     run, n_timesteps = options.run, options.n_timesteps
     arguments, config = read_arguments(run)
+    check_own(run, arguments, read_mapping(config), options.trust)
     settings = zoo.load_saved(config, arguments.algo, {} if n_timesteps is None else {"n_timesteps": n_timesteps})
     with lock(run):
         clear_leftovers(run)
@@ -99,7 +104,7 @@ def resume(options: ResumeOptions) -> TrainResult:
 
 def resolve_arguments(arguments: Arguments) -> Resolved:
     """The environment that a run was asked for."""
-    return resolve(arguments.env, **{option: getattr(arguments, option) for option in OPTIONS})
+    return resolve(arguments.env, **arguments.given())
 
 
 def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[RecurrentPPO, VecEnv]:
@@ -164,13 +169,13 @@ def _start_from(path: Path, arguments: Arguments, env: Resolved, model: Recurren
         start_from_statistics(normalize, statistics)
 
 
-def _start_beside(runs: list[Path], model: RecurrentPPO) -> None:
+def _start_beside(runs: list[Path], model: RecurrentPPO, trust: bool) -> None:
     """Make saved policies the frozen columns of a progressive network."""
     if model.get_vec_normalize_env() is not None:
         raise UserError("`columns` needs normalize=false: columns would read numbers that were normalized for others")
     sources = []
     for run in runs:
-        source, description = load_policy(run)
+        source, description = load_policy(run, trust=trust)
         if description.normalization is not None:
             raise UserError(f"`columns` {run} was trained with normalize=true, and columns need normalize=false")
         check_column(_policy(model), source, f"`columns` {run}")
