@@ -34,6 +34,7 @@ from rims_rl.agents.saved.normalization import statistics_of
 from rims_rl.common.errors import Diverged, UserError
 from rims_rl.common.files import replacing, write_json
 from rims_rl.common.own_code import is_signed, sign
+from rims_rl.core.registry import is_imported
 
 KEY = "rims_rl"  # of the description in the metadata of a single file
 POLICIES = {policy.__name__: policy for policy in (MlpRimsPolicy, CnnRimsPolicy, MultiInputRimsPolicy)}
@@ -130,18 +131,15 @@ def check_named_code(description: Description, path: Path, trust: bool) -> None:
     code = description.named_code()
     if not code or trust or is_signed(description.what_is_signed(), description.signature):
         return
-    options, core, (module, colon, _) = description.env_options, description.policy_kwargs.core, _parts(description.env)
-    modules = [*([core.rpartition(".")[0]] if "." in core else []), *([module] if colon else [])]
-    modules += options.gym_packages or []
-    if options.env_wrapper or not all(module in sys.modules for module in modules):
+    options, core = description.env_options, description.policy_kwargs.core
+    module, colon, _ = (description.env or "").partition(":")
+    modules = [*([module] if colon else []), *(options.gym_packages or [])]
+    imported = all(each in sys.modules for each in modules) and ("." not in core or is_imported(core))
+    if options.env_wrapper or not imported:
         raise UserError(
             f"{path} would import {' and '.join(code)}, and was not trained by you; give `trust` if you trust whoever "
             "made it, or import the modules first"
         )
-
-
-def _parts(env: str | None) -> tuple[str, str, str]:
-    return (env or "").partition(":")
 
 
 def read_description(path: Path) -> Description:

@@ -39,7 +39,7 @@ def import_path(path: str, what: str) -> Any:
     """What the dotted path ``path`` leads to; ``what`` it is begins the UserError."""
     module, _, name = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")):
-        raise UserError(f"{what} must be a dotted path, such as my_module.MyClass, got {path!r}")
+        raise UserError(f"{what} must be a dotted path, such as my_module.MyClass or torch.nn.ReLU, got {path!r}")
     found = import_here(module, f"{what} {path}")
     if not hasattr(found, name):
         raise UserError(f"{what} {path}: the module {module} has no {name}")

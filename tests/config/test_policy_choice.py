@@ -154,9 +154,9 @@ def test_a_wrapper_that_changes_what_minigrid_shows_is_not_overruled():
     [
         ({"env_kwargs": {"colour": 1}}, "--env-kwargs: Observed-v0 takes no 'colour'"),
         ({"env_wrapper": ["gymnasium.wrappers.Nope"]}, "--env-wrapper gymnasium.wrappers.Nope: .* has no Nope"),
-        ({"env_wrapper": ["nope"]}, "--env-wrapper must be a dotted path, such as my_module.MyClass, got 'nope'"),
+        ({"env_wrapper": ["nope"]}, "--env-wrapper must be a dotted path, .* got 'nope'"),
         ({"env_wrapper": ["builtins.repr"]}, "--env-wrapper builtins.repr must give a gymnasium.Env, got str"),
-        ({"gym_packages": ["no_such_module"]}, "--gym-packages no_such_module cannot be imported: ModuleNotFoundError: No"),
+        ({"gym_packages": ["no_such_module"]}, "--gym-packages no_such_module cannot be imported: ModuleNotFound"),
         ({"vec_env": "threads"}, "--vec-env must be 'dummy', 'subproc' or 'vector', got 'threads'"),
         ({"frame_stack": 2, "env_kwargs": {"kind": "grey"}}, "--frame-stack 2 stacks vectors, and images that have"),
     ],
