@@ -14,6 +14,7 @@ from gymnasium import spaces
 from rich.progress import Progress
 from stable_baselines3.common.evaluation import evaluate_policy
 
+from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
@@ -64,7 +65,7 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
             progress.update(bar, completed=len(local["episode_rewards"]))
 
         scores, lengths = evaluate_policy(
-            policy, envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
+            with_masks(policy, envs), envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
         )
     assert isinstance(scores, list) and isinstance(lengths, list)
     out = options.out or (Path(f"{env.name}_random.json") if random else result_path(run, options.drop, options.force))
@@ -107,5 +108,14 @@ class _RandomActions:
         self._action_space = action_space
         action_space.seed(seed)
 
-    def predict(self, observation: Any, episode_start: np.ndarray, **_: Any) -> tuple[np.ndarray, None]:
-        return np.array([self._action_space.sample() for _ in episode_start]), None
+    def predict(
+        self, observation: Any, episode_start: np.ndarray, action_masks: np.ndarray | None = None, **_: Any
+    ) -> tuple[np.ndarray, None]:
+        space: Any = self._action_space
+        if action_masks is None:
+            return np.array([space.sample() for _ in episode_start]), None
+        masks = action_masks.astype(np.int8)
+        if isinstance(space, spaces.MultiDiscrete):
+            cuts = np.cumsum(space.nvec)[:-1]
+            return np.array([space.sample(mask=tuple(np.split(mask, cuts))) for mask in masks]), None
+        return np.array([space.sample(mask=mask) for mask in masks]), None

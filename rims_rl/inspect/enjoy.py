@@ -13,6 +13,7 @@ import torch
 from rich.progress import Progress
 from stable_baselines3.common.vec_env import VecEnv
 
+from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
@@ -78,13 +79,13 @@ def _play(
     if deterministic is None:
         deterministic = env.deterministic
     steps, score, state, starts, scores = 0, 0.0, None, np.ones(1, bool), list[float]()
-    observations = envs.reset()
+    observations, player = envs.reset(), with_masks(policy, envs)
     with Progress(transient=True, disable=not options.progress) as progress, stoppable():
         bar = progress.add_task(name, total=episodes)
         try:
             while len(scores) < episodes and steps != options.max_steps:
                 show()
-                actions, state = policy.predict(observations, state, starts, deterministic)
+                actions, state = player.predict(observations, state, starts, deterministic)
                 observations, rewards, starts, infos = envs.step(actions)
                 steps, score = steps + 1, score + float(rewards[0])
                 if "episode" in infos[0]:

@@ -17,6 +17,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
+from rims_rl.agents.policies.action_masks import has_masks, masks_of
 from rims_rl.agents.policies.cells_encoder import CellsEncoder
 from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
@@ -61,7 +62,7 @@ def play(
     if deterministic is None:
         deterministic = env.deterministic
     steps, finished, score, starts, records = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
-    observations = envs.reset()
+    observations, masked = envs.reset(), has_masks(envs)
     zeros = torch.zeros(policy.num_layers, 1, policy.lstm_hidden_state_shape[-1])
     states = RNNStates((zeros, zeros), (zeros, zeros))
     with Progress(transient=True, disable=not options.progress) as progress, stoppable():
@@ -72,7 +73,8 @@ def play(
                     records.append(_begin(envs, env, steps))
                 seen, _ = policy.obs_to_tensor(observations)
                 frame, view = _picture(watched, env, policy, seen), _in_view(envs, env)
-                with torch.no_grad(), policy.core.trace() as trace:
+                allowed = masks_of(envs) if masked else None
+                with torch.no_grad(), policy.allowing(allowed), policy.core.trace() as trace:
                     actions, values, _, states = policy.forward(
                         seen, states, torch.as_tensor(starts, dtype=torch.float32), deterministic
                     )

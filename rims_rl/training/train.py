@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.algorithms.ppo import describe_parameters
 from rims_rl.agents.callbacks.saving import Stopped
+from rims_rl.agents.policies.action_masks import has_masks
 from rims_rl.agents.policies.progressive import check_column, load_columns
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
 from rims_rl.agents.saved.checkpoints import other_engine, read_checkpoint
@@ -66,6 +67,9 @@ def start(
 ) -> TrainResult:
     """The same, with hyperparameters that have been read and the environment that was asked for."""
     model, evaluation_envs = build(arguments, settings, env)
+    assert model.env is not None
+    if has_masks(model.env):
+        log.info("%s says with action_masks() what is possible, and only that is done", env.id)
     if arguments.init_from is not None:
         _start_from(Path(arguments.init_from), arguments, env, model, trust)
     elif arguments.columns:
