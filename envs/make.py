@@ -16,9 +16,10 @@ from rims_rl.envs.atari.atari_vector import AtariVecEnv
 from rims_rl.envs.atari.distractors import Distractors
 from rims_rl.envs.atari.sb3_wrappers import make_sb3_atari
 from rims_rl.envs.guard import Guarded, blaming
+from rims_rl.envs.gymnasium_vector import GymnasiumVecEnv
 from rims_rl.envs.minigrid.observation import MinigridObservation, wrapper_arguments
 from rims_rl.envs.names import Resolved
-from rims_rl.envs.one_env import make_one
+from rims_rl.envs.one_env import make_one, make_vector
 from rims_rl.envs.pickup.pickup_vector import PickupVecEnv
 from rims_rl.envs.recall.recall_vector import RecallVecEnv
 
@@ -44,6 +45,9 @@ def _make(env: Resolved, n_envs: int, seed: int | None, threads: int, clip_rewar
     if env.rom is not None:
         games = _make_atari(env, n_envs, seed, threads, clip_rewards, render_mode)
         return games if env.distractors is None else Distractors(games, env.distractors, seed)
+    if env.vec_env == "vector":
+        many = GymnasiumVecEnv(make_vector(env, n_envs, render_mode), seed)
+        return many if env.frame_stack is None else _stacked(many, env)
     copies = make_vec_env(
         partial(make_one, env, render_mode),
         n_envs,

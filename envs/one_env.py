@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import AutoresetMode
 from minigrid.minigrid_env import MiniGridEnv
 
 from rims_rl.common.errors import UserError
@@ -39,12 +40,24 @@ def make_one(env: Resolved, render_mode: str | None = None) -> gym.Env[Any, Any]
     return made
 
 
+def make_vector(env: Resolved, n_envs: int, render_mode: str | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
+    """The vector environment that ``env`` registers with Gymnasium, or several copies behind each other."""
+    import_packages(env.gym_packages)
+    if env.env_wrapper or env.observation or env.family:
+        raise UserError(f"`vec_env` vector makes no wrappers, and {env.id} needs some; leave it out")
+    shown = {"render_mode": render_mode} if render_mode and _is_shown(env.id, render_mode) else {}
+    own = spec_of(env.id).vector_entry_point is not None
+    how: dict[str, Any] = {} if own else {"vector_kwargs": {"autoreset_mode": AutoresetMode.SAME_STEP}}
+    mode = "vector_entry_point" if own else "sync"
+    return gym.make_vec(env.id, n_envs, vectorization_mode=mode, **how, **shown, **env.env_kwargs or {})
+
+
 def checked_spaces(env: Resolved) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     """Of observations and of actions; a UserError if no agent can have them, which Stable-Baselines3 would say late or
     not at all."""
     with blaming(env.id):
         if env.vec_env == "vector":
-            many = gym.make_vec(env.id, 1, vectorization_mode="vector_entry_point", **env.env_kwargs or {})
+            many = make_vector(env, 1)
             observations, actions = many.single_observation_space, many.single_action_space
             many.close()
         else:
