@@ -7,7 +7,6 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
-    CORES,
     Backend,
     Deterministic,
     Difficulty,
@@ -25,6 +24,7 @@ from rims_rl.cli.options import (
     read_rims,
     was_given,
 )
+from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
 
 ENV_OPTIONS = ("gym_packages", "env_kwargs", "env_wrapper", "frame_stack", "vec_env")
@@ -49,7 +49,7 @@ def _evaluate(
     deterministic: Deterministic = None,
     seed: Seed = 0,
     n_envs: Annotated[int, typer.Option(min=1, help="Environments side by side.")] = 8,
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in the run.")] = None,
     random: Annotated[bool, typer.Option("--random", help="Draw actions at random in the environment RUN.")] = False,
     drop: Annotated[

@@ -1,6 +1,5 @@
 """Options that several commands have."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +7,18 @@ import typer
 
 from rims_rl.common.errors import UserError
 
-CORES = os.cpu_count() or 1
+
+def read_steps(text: str) -> int:
+    """``1e6`` is a million, as ``1_000_000`` and ``1000000`` are."""
+    try:
+        number = float(text)
+        if number == int(number) and number >= 0:
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise typer.BadParameter(f"must be a whole number, such as 100000 or 1e5, got {text!r}")
+
+
 RESULTS = Path("results")  # where commands write their results by default, in the current folder
 Threads = Annotated[int, typer.Option(min=1, help="Threads torch may use.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Timed repeats of each measurement.")]

@@ -8,7 +8,6 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
-    CORES,
     Algo,
     Backend,
     Config,
@@ -24,8 +23,10 @@ from rims_rl.cli.options import (
     Trust,
     VecEnv,
     env_options,
+    read_steps,
     was_given,
 )
+from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,15 +44,20 @@ def _train(
     core: Annotated[
         str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/cores.md.")
     ] = None,
-    n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
+    n_timesteps: Annotated[
+        int | None,
+        typer.Option("--n-timesteps", "-n", parser=read_steps, metavar="STEPS", help="To train for, such as 1e6."),
+    ] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     config: Config = None,
     settings: Settings = None,
     logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
-    eval_freq: Annotated[int, typer.Option(min=0, help="Evaluate every so many steps; 0: never.")] = 250_000,
+    eval_freq: Annotated[
+        int, typer.Option(parser=read_steps, metavar="STEPS", help="Evaluate every so many; 0: never.")
+    ] = 250_000,
     eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 10,
     backend: Backend = None,
     game_mode: GameMode = None,
@@ -66,7 +72,10 @@ def _train(
     frame_stack: FrameStack = None,
     vec_env: VecEnv = None,
     checkpoint_freq: Annotated[
-        int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
+        int,
+        typer.Option(
+            parser=read_steps, metavar="STEPS", help="Between checkpoints: what a crash may cost. Minutes on Atari."
+        ),
     ] = 100_000,
     exact_resume: Annotated[
         bool,
@@ -79,7 +88,7 @@ def _train(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help="What to take over from there, such as encoder=finetune,core=freeze,rims=0,2. Default: everything.",
+            help="What to take over from there, such as core=freeze; docs/transfer.md. Default: everything.",
         ),
     ] = None,
     columns: Annotated[
@@ -89,7 +98,10 @@ def _train(
         ),
     ] = None,
     keep_policies_every: Annotated[
-        int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
+        int,
+        typer.Option(
+            parser=read_steps, metavar="STEPS", help="Keep the policy in RUN/policies every so many; 0: never."
+        ),
     ] = 0,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n and --trust besides.")

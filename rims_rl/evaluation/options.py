@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field
 
+from rims_rl.common.cores import THREADS
 from rims_rl.common.env_options import EnvOptions
-from rims_rl.common.options import CORES, Count, Options, Seed
+from rims_rl.common.options import Count, Options, Seed
 
 
 class PlayOptions(Options):
@@ -17,7 +18,7 @@ class PlayOptions(Options):
     deterministic: bool | None = None  # most likely or sampled actions; None: sampled on Atari and MiniGrid only
     seed: Seed = 0
     n_envs: Count = 8  # side by side
-    threads: Count = CORES
+    threads: Count = THREADS
     out: Path | None = None  # JSON file to write; None: in the run
     trust: bool = False  # load files that can run code
     progress: bool = False  # show a bar
