@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,10 @@ from rims_rl.envs.popgym.popgym_tasks import make_popgym
 
 if TYPE_CHECKING:
     from rims_rl.envs.names import Resolved
+
+if not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ) and sys.platform == "linux":
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains in the middle of a progress bar
+os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # likewise; nobody listens
 
 
 def make_one(env: Resolved, render_mode: str | None = None) -> gym.Env[Any, Any]:
@@ -49,7 +55,8 @@ def make_vector(env: Resolved, n_envs: int, render_mode: str | None = None) -> g
     own = spec_of(env.id).vector_entry_point is not None
     how: dict[str, Any] = {} if own else {"vector_kwargs": {"autoreset_mode": AutoresetMode.SAME_STEP}}
     mode = "vector_entry_point" if own else "sync"
-    return gym.make_vec(env.id, n_envs, vectorization_mode=mode, **how, **shown, **env.env_kwargs or {})
+    arguments: dict[str, Any] = {**how, **shown, **(env.env_kwargs or {})}
+    return gym.make_vec(env.id, n_envs, vectorization_mode=mode, **arguments)
 
 
 def checked_spaces(env: Resolved) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

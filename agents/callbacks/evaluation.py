@@ -30,7 +30,7 @@ class Evaluation(TrainingCallback):
 
     def __init__(
         self,
-        envs: VecEnv,
+        envs: VecEnv | None,
         freq: int,
         episodes: int,
         deterministic: bool,
@@ -59,7 +59,7 @@ class Evaluation(TrainingCallback):
 
     def _on_rollout_end(self) -> None:
         """Between a rollout and its update, so that evaluations never change what is trained on."""
-        if not due(self.model, self._freq):
+        if self._envs is None or not due(self.model, self._freq):
             return
         if self.model.get_vec_normalize_env() is not None:
             sync_envs_normalization(self.training_env, self._envs)

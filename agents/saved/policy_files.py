@@ -154,7 +154,9 @@ def read_description(path: Path) -> Description:
             text = file.read_text()
         data = None if text is None else json.loads(text)
     except FileNotFoundError:
-        sentence = f"there is no file {path}" if shared else f"{path} has no {file.name}; is it the folder of a run?"
+        missing = shared or not path.exists()
+        kind = "file" if shared else "folder"
+        sentence = f"there is no {kind} {path}" if missing else f"{path} has no {file.name}; is it the folder of a run?"
         raise UserError(sentence) from None
     except SafetensorError as error:
         raise UserError(f"{file} is damaged or not a safetensors file: {error}") from error

@@ -8,12 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.minigrid_env import MiniGridEnv
 
 from rims_rl.envs.minigrid.missions import encode_mission, mission_length, mission_words
 from rims_rl.envs.minigrid.view import CODES, Tiles, symbolic_view
 
 OBSERVATIONS = ("symbolic", "rgb")
+roomgrid_level.print = lambda *_: None  # type: ignore[attr-defined]  # else BabyAI tells of each room that it throws away
 
 
 class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):

@@ -76,6 +76,6 @@ def largest_state(core: str, learning_rate: float, seed: int) -> float | None:
         model.learn(STEPS)
     except Diverged:
         return None
-    states = model._last_lstm_states
+    states: Any = model._last_lstm_states
     parts = torch.stack([part.abs().max() for part in (*states.pi, *states.vf)])
     return None if not parts.isfinite().all() else float(parts.max())

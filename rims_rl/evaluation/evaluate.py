@@ -18,6 +18,7 @@ from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
+from rims_rl.common.files import check_writable
 from rims_rl.common.statistics import summary
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
@@ -34,6 +35,8 @@ __all__ = ["EvaluateOptions", "EvaluationResult", "evaluate", "result_path"]
 def evaluate(options: EvaluateOptions) -> EvaluationResult:
     """Play a policy, write how well it did as JSON, and return it."""
     started, run, episodes, random = time.time(), options.run, options.episodes, options.random
+    if options.out is not None:
+        check_writable(options.out)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     deterministic, steps, normalization = options.deterministic, None, None
@@ -45,6 +48,7 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
             raise UserError("`random` plays random actions: leave out `drop` and `force`")
         env = resolve(run.as_posix(), **options.given())
     else:
+        _check_there(run)
         policy, description = load_policy(run, trust=options.trust)
         env, steps = resolve_saved(description, **options.given()), description.steps
         normalization = description.normalization
@@ -86,6 +90,16 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
     )
     write_record(out, result)
     return result
+
+
+def _check_there(run: Path) -> None:
+    if run.exists():
+        return
+    try:
+        resolve(run.as_posix())
+    except UserError:
+        raise UserError(f"there is no file or folder {run}; give the folder of a run, such as logs/ppo/...") from None
+    raise UserError(f"{run} is an environment, and not the folder of a run; `random` plays it with random actions")
 
 
 def result_path(run: Path, drop: Sequence[int] = (), force: Sequence[int] = ()) -> Path:

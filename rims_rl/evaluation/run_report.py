@@ -130,5 +130,5 @@ def _draw(result: dict[str, Any], name: str, path: Path) -> None:
     axes.set_xlim(0)
     axes.set_ylim(min(0, axes.get_ylim()[0]))
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left")
+    figure.legend(loc="outside lower center", ncols=3)  # below, where no curve is
     save_figure(figure, path)

@@ -11,7 +11,7 @@ import torch
 from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import free_name
+from rims_rl.common.files import check_writable, free_name
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.variants import choose_variants
 from rims_rl.envs.watch import is_shown, make_watched, own_speed
@@ -41,6 +41,9 @@ def inspect(options: InspectOptions) -> InspectResult:
     for name, path, suffix in (("out", options.out, ".npz"), ("html", options.html, ".html")):
         if path is not None and path.suffix != suffix:
             raise UserError(f"`{name}` must end in {suffix}, got {path}")
+    for path in (options.out, options.html, options.pictures and options.pictures / "statistics.json"):
+        if path is not None:
+            check_writable(path)
     if options.compare is not None and options.pictures is None:
         raise UserError(f"`compare` {options.compare} is shown in pictures: give `pictures` FOLDER, too")
     recordings = [_record(options.run, options.out, options)]
@@ -60,6 +63,8 @@ def _record(run: Path, out: Path | None, options: InspectOptions) -> Recording:
     check_rims(policy, run, "inspect looks at")
     env = _choose(description, options.variant)
     out = out or free_name((run if run.is_dir() else run.parent) / "recordings", env.name, ".npz")
+    with intervene(policy, run, options.drop, options.force):
+        pass  # what is wrong with these is said before the game is made
     envs = make_watched(env, options.seed, must_show=False)
     if not is_shown(envs):
         log.info(f"{env.id} has no render_mode rgb_array: what the agent observes is recorded instead of pictures")

@@ -9,6 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
+import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
@@ -40,6 +41,7 @@ from rims_rl.training.session import Session
 __all__ = ["ResumeOptions", "TrainOptions", "TrainResult", "build", "resume", "start", "train"]
 
 ALGORITHMS = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
+LARGE_REWARD = 1e4  # from here on, values are hard to learn with any learning rate
 log = logging.getLogger(__name__)
 
 
@@ -91,8 +93,8 @@ def resume(options: ResumeOptions) -> TrainResult:
         steps = state["num_timesteps"]
         if steps >= settings.n_timesteps and (is_finished(run) or n_timesteps is not None):
             raise UserError(
-                f"{run} has finished its {settings.n_timesteps:,} steps; to train it longer, give `n_timesteps` with "
-                f"more than {steps}"
+                f"{run} has been trained for {steps:,} steps; to train it longer, give `n_timesteps` with more than "
+                f"{steps}, got {settings.n_timesteps}"
             )
         env = resolve_arguments(arguments)
         model, evaluation_envs = build(arguments, settings, env)
@@ -111,19 +113,22 @@ def resolve_arguments(arguments: Arguments) -> Resolved:
     return resolve(arguments.env, **arguments.given())
 
 
-def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[RecurrentPPO, VecEnv]:
-    """The model with its environments, and the environments for evaluations."""
+def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[RecurrentPPO, VecEnv | None]:
+    """The model with its environments, and the environments for evaluations, if there will be any."""
     check_device(arguments.device)
     torch.set_num_threads(arguments.threads)
     seed, threads = arguments.seed, arguments.threads
     envs = make_envs(env, settings.n_envs, seed, threads)
-    evaluation_envs = make_envs(env, min(8, arguments.eval_episodes), seed, threads, clip_rewards=False)
+    evaluation_envs: VecEnv | None = None
+    if arguments.eval_freq:
+        evaluation_envs = make_envs(env, min(8, arguments.eval_episodes), seed, threads, clip_rewards=False)
     make, kwargs = ALGORITHMS[arguments.algo], settings.algorithm_kwargs()
     kwargs |= {"seed": seed, "device": arguments.device, "policy_kwargs": settings.policy_arguments()}
     try:
         if settings.normalize:
             envs = VecNormalize(envs)
-            evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
+            if evaluation_envs is not None:
+                evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
         model = make(settings.policy, envs, **kwargs)
     except ValueError as error:  # what only shows when the environment is known
         raise UserError(str(error)) from error
@@ -191,6 +196,7 @@ def _train(session: Session, progress: bool) -> TrainResult:
     """Train to the end, or until a signal."""
     model, checkpoints = session.model, session.checkpoints
     log.info("%s\n%s", describe_parameters(model.policy), session.run)
+    _announce_steps(session)
     signals: list[int] = []
 
     def stop(number: int) -> None:
@@ -220,6 +226,27 @@ def _train(session: Session, progress: bool) -> TrainResult:
     )
 
 
+def _announce_steps(session: Session) -> None:
+    """Training goes by whole rollouts, which may be much more than what was asked for."""
+    model, asked = session.model, session.settings.n_timesteps
+    rollout = model.n_steps * model.n_envs
+    left = asked - (session.state["num_timesteps"] if session.state else 0)
+    more = -left % rollout
+    if more > asked / 100:
+        log.info(
+            "it will be %s steps instead of %s: whole rollouts of n_steps * n_envs = %s * %s = %s",
+            *(f"{number:,}" for number in (asked + more, asked, model.n_steps, model.n_envs, rollout)),
+        )
+
+
+def _against_divergence(session: Session) -> str:
+    """What may help: not always smaller steps."""
+    largest = float(np.abs(session.model.rollout_buffer.rewards).max())  # NaN, if one is
+    if not largest <= LARGE_REWARD:
+        return f"rewards are as large as {largest:.1g}: let the environment give smaller ones, or try normalize=true"
+    return f"try a smaller learning_rate than {session.settings.learning_rate}, or normalize=true"
+
+
 def _why_stopped(error: EnvironmentFailed | Diverged | OSError, session: Session) -> str:
     """What ended training, and what to do about it. The traceback of an environment goes into the run's log."""
     run, steps, newest = session.run, session.model.num_timesteps, session.checkpoints.newest
@@ -228,7 +255,7 @@ def _why_stopped(error: EnvironmentFailed | Diverged | OSError, session: Session
     if isinstance(error, Diverged):
         return (
             f"training diverged: after {steps:,} steps {error}; {run} holds the policy as it was after "
-            f"{newest or 0:,}; try a smaller learning_rate than {session.settings.learning_rate}, or normalize=true"
+            f"{newest or 0:,}; {_against_divergence(session)}"
         )
     if isinstance(error, OSError):
         reason = f"{error.strerror or error}, {error.filename or run}"
