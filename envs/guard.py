@@ -45,6 +45,7 @@ class Guarded(VecEnvWrapper):
     def __init__(self, envs: VecEnv, name: str) -> None:
         super().__init__(envs)
         self._name, self._steps = name, 0
+        self.largest_reward = 0.0  # so far, whatever its sign
 
     def reset(self) -> Any:
         with blaming(self._name):
@@ -65,6 +66,7 @@ class Guarded(VecEnvWrapper):
             _blame(self._name, error)
         self._steps += 1
         self._check("a reward", rewards)
+        self.largest_reward = max(self.largest_reward, rewards.max(), -rewards.min())
         self._check("an observation", observations)
         if dones.any():
             for index in np.flatnonzero(dones):

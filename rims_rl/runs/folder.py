@@ -37,7 +37,7 @@ from rims_rl.common.options import Seed
 from rims_rl.common.own_code import is_signed, sign
 from rims_rl.runs.records import RunResult, read_record, write_record
 
-LIBRARIES = ("torch", "stable_baselines3", "sb3_contrib", "rims_rl")  # classes of these are nobody's own
+LIBRARIES = ("torch.nn.", "torch.optim.", "stable_baselines3.", "rims_rl.")  # classes of these are nobody's own
 
 
 class Arguments(EnvOptions):
@@ -114,7 +114,7 @@ def check_own(run: Path, arguments: Arguments, config: dict[str, Any], trust: bo
 def _named_code(arguments: Arguments, config: dict[str, Any]) -> list[str]:
     given = config.get("policy_kwargs")
     paths = [v for k, v in given.items() if str(k).endswith(("_class", "_fn"))] if isinstance(given, dict) else []
-    others = [f"policy_kwargs {path}" for path in paths if str(path).split(".")[0] not in LIBRARIES]
+    others = [f"policy_kwargs {path}" for path in paths if not str(path).startswith(LIBRARIES)]
     return named_code(arguments.env, arguments, str(config.get("core"))) + others
 
 

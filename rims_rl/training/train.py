@@ -9,10 +9,9 @@ import time
 import traceback
 from pathlib import Path
 
-import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_wrapper
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.algorithms.ppo import describe_parameters
@@ -30,6 +29,7 @@ from rims_rl.config import zoo
 from rims_rl.config.layers import read_mapping
 from rims_rl.config.policy_choice import is_worth_saying
 from rims_rl.config.training_config import TrainConfig
+from rims_rl.envs.guard import Guarded
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, action_set, resolve
 from rims_rl.runs.environment import resolve_saved
@@ -241,9 +241,10 @@ def _announce_steps(session: Session) -> None:
 
 def _against_divergence(session: Session) -> str:
     """What may help: not always smaller steps."""
-    largest = float(np.abs(session.model.rollout_buffer.rewards).max())  # NaN, if one is
-    if not largest <= LARGE_REWARD:
-        return f"rewards are as large as {largest:.1g}: let the environment give smaller ones, or try normalize=true"
+    guarded = unwrap_vec_wrapper(session.model.env, Guarded)  # type: ignore[arg-type]
+    if guarded is not None and guarded.largest_reward > LARGE_REWARD:
+        largest = f"{guarded.largest_reward:.1g}"
+        return f"rewards are as large as {largest}: let the environment give smaller ones, or try normalize=true"
     return f"try a smaller learning_rate than {session.settings.learning_rate}, or normalize=true"
 
 
