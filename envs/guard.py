@@ -30,6 +30,8 @@ def _blame(name: str, error: BaseException) -> NoReturn:
         raise error
     if isinstance(error, gym.error.DependencyNotInstalled):  # Gymnasium's own sentence says what to install
         raise UserError(f"{name} needs a package that is not installed: {error}") from error
+    if isinstance(error, EOFError | ConnectionError):
+        raise EnvironmentFailed(f"{name}: the process of one of its copies ended, and says above why") from error
     place = traceback.extract_tb(error.__traceback__)[-1]
     what = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     raise EnvironmentFailed(f"{name} raised {what} ({Path(place.filename).name}, line {place.lineno})") from error

@@ -63,7 +63,7 @@ class AgentJob(Job):
     @property
     def speed_group(self) -> tuple[str, str, str, bool]:
         """On Atari, most time goes into the networks and not into the game."""
-        env = "atari" if resolve(self.env).family == "atari" else self.name_of_env
+        env = "atari" if resolve(self.env, **self.definition["env_options"]).family == "atari" else self.name_of_env
         return env, self.algo, self.core, self.source is not None
 
     def measure_speed(self, threads: int) -> float:

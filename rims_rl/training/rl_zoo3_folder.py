@@ -25,7 +25,8 @@ from rims_rl.envs.names import Resolved
 
 def write_rl_zoo3_folder(run: Path, env: Resolved, model: RecurrentPPO) -> None:
     """The policy of ``model``, the best one of ``run`` if there were evaluations, and how ``env`` is made."""
-    name = env.id.replace("/", "-")  # as rl_zoo3 has it in names of files
+    env_id = env.id.rpartition(":")[2]  # a module goes into its --gym-packages
+    name = env_id.replace("/", "-")  # as rl_zoo3 has it in names of files
     policies = {name: model.policy.state_dict()}
     if (run / "best" / "policy.safetensors").exists():
         policies["best_model"] = load_file(run / "best" / "policy.safetensors")
@@ -33,7 +34,7 @@ def write_rl_zoo3_folder(run: Path, env: Resolved, model: RecurrentPPO) -> None:
     env_kwargs, wrappers = _describe(env)
     normalize = model.get_vec_normalize_env()
     settings = {
-        "args.yml": {"algo": "ppo_lstm", "env": env.id, "seed": model.seed, "env_kwargs": env_kwargs},
+        "args.yml": {"algo": "ppo_lstm", "env": env_id, "seed": model.seed, "env_kwargs": env_kwargs},
         "config.yml": {"normalize": normalize is not None, **wrappers},
     }
     for file, data in settings.items():
