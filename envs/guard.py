@@ -30,6 +30,8 @@ def _blame(name: str, error: BaseException) -> NoReturn:
         raise error
     if isinstance(error, gym.error.DependencyNotInstalled):  # Gymnasium's own sentence says what to install
         raise UserError(f"{name} needs a package that is not installed: {error}") from error
+    if isinstance(error, EOFError | ConnectionError):
+        raise EnvironmentFailed(f"{name}: the process of one of its copies ended, and says above why") from error
     place = traceback.extract_tb(error.__traceback__)[-1]
     what = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     raise EnvironmentFailed(f"{name} raised {what} ({Path(place.filename).name}, line {place.lineno})") from error
@@ -45,6 +47,7 @@ class Guarded(VecEnvWrapper):
     def __init__(self, envs: VecEnv, name: str) -> None:
         super().__init__(envs)
         self._name, self._steps = name, 0
+        self.largest_reward = 0.0  # so far, whatever its sign
 
     def reset(self) -> Any:
         with blaming(self._name):
@@ -65,6 +68,7 @@ class Guarded(VecEnvWrapper):
             _blame(self._name, error)
         self._steps += 1
         self._check("a reward", rewards)
+        self.largest_reward = max(self.largest_reward, rewards.max(), -rewards.min())
         self._check("an observation", observations)
         if dones.any():
             for index in np.flatnonzero(dones):

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.spaces import check_spaces
@@ -15,10 +16,11 @@ from rims_rl.envs.atari.atari_vector import AtariVecEnv
 from rims_rl.envs.atari.distractors import Distractors
 from rims_rl.envs.atari.sb3_wrappers import make_sb3_atari
 from rims_rl.envs.guard import Guarded, blaming
-from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
+from rims_rl.envs.gymnasium_vector import GymnasiumVecEnv
+from rims_rl.envs.minigrid.observation import MinigridObservation, wrapper_arguments
 from rims_rl.envs.names import Resolved
+from rims_rl.envs.one_env import make_one, make_vector
 from rims_rl.envs.pickup.pickup_vector import PickupVecEnv
-from rims_rl.envs.popgym.popgym_tasks import make_popgym, register_popgym
 from rims_rl.envs.recall.recall_vector import RecallVecEnv
 
 
@@ -39,30 +41,46 @@ def make_envs(
         return Guarded(_make(env, n_envs, seed, threads, clip_rewards, render_mode), env.id)
 
 
-def make_plain(env: Resolved) -> gym.Env[Any, Any]:
-    """One ``env``, as Gymnasium makes it."""
-    if env.family == "popgym":
-        register_popgym(env.id)
-    return gym.make(env.id)
-
-
 def _make(env: Resolved, n_envs: int, seed: int | None, threads: int, clip_rewards: bool, render_mode: str) -> VecEnv:
     if env.rom is not None:
         games = _make_atari(env, n_envs, seed, threads, clip_rewards, render_mode)
         return games if env.distractors is None else Distractors(games, env.distractors, seed)
-    if env.observation is not None:
-        vec_env_cls: type[DummyVecEnv] = PickupVecEnv if env.id.startswith("RimsRL/Pickup-") else DummyVecEnv
-        return make_minigrid(env.id, n_envs, env.observation, seed, render_mode, vec_env_cls)
-    if env.family == "recall":
-        # Gymnasium's window wants to see every step of the environment itself
-        vec_env_cls = DummyVecEnv if render_mode == "human" else RecallVecEnv
-        return make_vec_env(env.id, n_envs, seed=seed, env_kwargs={"render_mode": render_mode}, vec_env_cls=vec_env_cls)
-    if env.family == "popgym":
-        make_one = partial(make_popgym, env.id, render_mode)
-        return make_vec_env(make_one, n_envs, seed=seed, wrapper_class=_checked)
-    # make_vec_env asks for rgb_array by itself, and does without where an environment does not know it
-    env_kwargs = {} if render_mode == "rgb_array" else {"render_mode": render_mode}
-    return make_vec_env(env.id, n_envs, seed=seed, env_kwargs=env_kwargs, wrapper_class=_checked)
+    if env.vec_env == "vector":
+        many = GymnasiumVecEnv(make_vector(env, n_envs, render_mode), seed)
+        return many if env.frame_stack is None else _stacked(many, env)
+    copies = make_vec_env(
+        partial(make_one, env, render_mode),
+        n_envs,
+        seed=seed,
+        wrapper_class=MinigridObservation if env.observation else _checked,
+        wrapper_kwargs=wrapper_arguments(env.id, env.observation) if env.observation else {},
+        vec_env_cls=_vec_env_class(env, render_mode),
+    )
+    return copies if env.frame_stack is None else _stacked(copies, env)
+
+
+def _vec_env_class(env: Resolved, render_mode: str) -> type[DummyVecEnv] | type[SubprocVecEnv]:
+    """Ours step many copies at once, and so past what is put around each."""
+    if env.vec_env is not None:
+        return SubprocVecEnv if env.vec_env == "subproc" else DummyVecEnv
+    if env.id.startswith("RimsRL/Pickup-") and env.observation and not env.env_wrapper:
+        return PickupVecEnv
+    # Gymnasium's window wants to see every step of the environment itself
+    if env.family == "recall" and not env.env_wrapper and render_mode != "human":
+        return RecallVecEnv
+    return DummyVecEnv
+
+
+def _stacked(envs: VecEnv, env: Resolved) -> VecEnv:
+    assert env.frame_stack is not None
+    space = envs.observation_space
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    if wrong := [part for part in parts if not isinstance(part, spaces.Box) or len(part.shape) == 2]:
+        raise UserError(
+            f"`frame_stack` {env.frame_stack} stacks vectors, and images that have channels, got {wrong[0]}; "
+            "`env_wrapper` takes gymnasium.wrappers.FrameStackObservation, which stacks anything"
+        )
+    return VecFrameStack(envs, env.frame_stack)
 
 
 def _checked(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -96,4 +114,5 @@ def _make_atari(
         difficulty=env.difficulty,
         render_mode=render_mode,
         seed=seed,
+        env_kwargs=env.env_kwargs,
     )

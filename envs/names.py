@@ -1,5 +1,5 @@
-"""Names of environments: short names of Atari games, of POPGym and of our own, and any Gymnasium id; and how they are
-played."""
+"""Names of environments: short names of Atari games, of POPGym and of our own, and any Gymnasium id, also one that a
+user's own module registers; and how they are played."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import gymnasium as gym
 import minigrid  # noqa: F401  registers MiniGrid and BabyAI
 from ale_py import ALEInterface, roms
 
+from rims_rl.common.env_options import EnvOptions
 from rims_rl.common.errors import UserError
+from rims_rl.common.options import Options
+from rims_rl.common.own_code import import_here
 from rims_rl.common.suggestions import did_you_mean
 from rims_rl.envs.atari.sprites import DISTRACTORS
 from rims_rl.envs.minigrid.observation import OBSERVATIONS
+from rims_rl.envs.one_env import import_packages, is_minigrid
 from rims_rl.envs.popgym.popgym_tasks import POPGYM_TASKS
 
 ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or the first game of a process prints a banner
@@ -32,6 +36,11 @@ class Resolved(NamedTuple):
     difficulty: int | None = None  # likewise
     observation: str | None = None  # of a MiniGrid environment: "symbolic" or "rgb"
     distractors: str | None = None  # over the frames of an Atari game: one of DISTRACTORS
+    gym_packages: list[str] | None = None  # what to import first; the rest is in EnvOptions
+    env_kwargs: dict[str, Any] | None = None
+    env_wrapper: list[Any] | None = None
+    frame_stack: int | None = None
+    vec_env: str | None = None
 
     @property
     def family(self) -> str | None:
@@ -50,11 +59,11 @@ class Resolved(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """What :func:`resolve` takes beside the name; saved with a policy, so that it is played as it was trained."""
-        return {key: getattr(self, key) for key in OPTIONS}
+        return {key: value for key in OPTIONS if (value := getattr(self, key)) is not None}
 
 
 BACKENDS = ("ale", "sb3")
-OPTIONS = ("backend", "game_mode", "difficulty", "observation", "distractors")
+OPTIONS = tuple(EnvOptions.model_fields)
 WITHOUT_NOOP = ("backgammon", "video_checkers")  # the only games in which one cannot do nothing
 
 
@@ -93,39 +102,63 @@ def own_envs() -> dict[str, str]:
     return {spec.name.replace("-", ""): spec.id for spec in specs}
 
 
-def resolve(
-    name: str,
-    backend: str | None = None,
-    game_mode: int | None = None,
-    difficulty: int | None = None,
-    observation: str | None = None,
-    distractors: str | None = None,
-) -> Resolved:
+class _Asked(Options, EnvOptions):
+    """Options whose mistakes are a UserError."""
+
+
+def resolve(name: str, **options: Any) -> Resolved:
     """A short name, an Atari id or any Gymnasium id -> what it stands for; a UserError names the closest ones.
 
     ``DemonAttack`` and ``DemonAttackNoFrameskip-v4`` have no sticky actions, ``ALE/DemonAttack-v5`` its own 0.25.
-    ``backend``, ``game_mode``, ``difficulty`` and ``distractors`` are for Atari games; ``backend`` is ``"ale"`` unless
-    given.
-    ``observation`` is for MiniGrid and BabyAI, and is ``"symbolic"`` unless given.
+    ``my_module:My/Env-v0`` imports the module first, which may be in the current folder, as ``gym_packages`` are.
+    ``options`` are those of :class:`~rims_rl.common.env_options.EnvOptions`. ``backend``, ``game_mode``, ``difficulty``
+    and ``distractors`` are for Atari games; ``backend`` is ``"ale"`` unless given. ``observation`` is for MiniGrid and
+    BabyAI, and is ``"symbolic"`` unless given.
     """
+    asked = _Asked(**options)
+    import_packages(asked.gym_packages)
     env = _find(name)
-    if observation is not None:
-        if env.family != "minigrid":
-            raise UserError(f"`observation` {observation} is for MiniGrid and BabyAI, and {env.id} is neither")
-        if observation not in OBSERVATIONS:
-            raise UserError(f"`observation` must be symbolic or rgb, got {observation!r}")
-        env = env._replace(observation=observation)
-    options = {"distractors": distractors, "backend": backend, "game_mode": game_mode, "difficulty": difficulty}
-    given = [f"`{key}` {value}" for key, value in options.items() if value is not None]
-    if env.rom is None:
-        if given:
-            raise UserError(f"{given[0]} is for Atari games, and {env.id} is not one; leave it out")
+    own = {"gym_packages", "env_kwargs", "env_wrapper", "frame_stack", "vec_env"}
+    given: dict[str, Any] = {key: value or None for key, value in asked.given().items() if key in own}
+    env = env._replace(**given)
+    return _with_atari_options(env, asked) if env.rom else _with_observation(env, asked)
+
+
+def _with_observation(env: Resolved, asked: EnvOptions) -> Resolved:
+    """Of anything but an Atari game."""
+    for key in ("distractors", "backend", "game_mode", "difficulty"):
+        if (value := getattr(asked, key)) is not None:
+            raise UserError(f"`{key}` {value} is for Atari games, and {env.id} is not one; leave it out")
+    if env.observation is None and not env.family and is_minigrid(env):
+        env = env._replace(observation="symbolic")
+    elif env.observation is not None and env.env_wrapper and not is_minigrid(env):
+        env = env._replace(observation=None)
+    if asked.observation is None:
         return env
-    backend = backend or "ale"
+    if env.family != "minigrid":
+        why = f"is neither, or not with `env_wrapper` {env.env_wrapper}" if env.env_wrapper else "is neither"
+        raise UserError(f"`observation` {asked.observation} is for MiniGrid and BabyAI, and {env.id} {why}")
+    if asked.observation not in OBSERVATIONS:
+        raise UserError(f"`observation` must be symbolic or rgb, got {asked.observation!r}")
+    return env._replace(observation=asked.observation)
+
+
+def _with_atari_options(env: Resolved, asked: EnvOptions) -> Resolved:
+    assert env.rom is not None
+    if asked.observation is not None:
+        raise UserError(f"`observation` {asked.observation} is for MiniGrid and BabyAI, and {env.id} is neither")
+    for key in ("env_wrapper", "frame_stack", "vec_env"):
+        if (value := getattr(env, key)) is not None:
+            raise UserError(
+                f"`{key}` {value} is not for Atari games, whose frames are prepared and stacked already; leave it out"
+            )
+    backend, game_mode, difficulty = asked.backend or "ale", asked.game_mode, asked.difficulty
     if backend not in BACKENDS:
         raise UserError(f"`backend` must be ale or sb3, got {backend!r}")
-    if backend == "ale" and (game_mode is not None or difficulty is not None):
-        raise UserError(f"{given[-1]} needs `backend` sb3: ALE's vector environment plays only the default one")
+    if backend == "ale":
+        for key in ("difficulty", "game_mode", "env_kwargs"):
+            if (value := getattr(asked, key)) is not None:
+                raise UserError(f"`{key}` {value} needs `backend` sb3: ALE's vector environment plays only the default")
     if backend == "sb3" and env.rom in WITHOUT_NOOP:
         raise UserError(
             f"{env.name} has no action NOOP, which Stable-Baselines3's wrappers need; only `backend` ale plays it"
@@ -133,9 +166,9 @@ def resolve(
     for i, (option, value) in enumerate((("game_mode", game_mode), ("difficulty", difficulty))):
         if value is not None and value not in (valid := atari_variants(env.rom)[i]):
             raise UserError(f"`{option}` must be one of {', '.join(map(str, valid))} in {env.name}, got {value}")
-    if distractors is not None and distractors not in DISTRACTORS:
-        raise UserError(f"`distractors` must be one of {', '.join(DISTRACTORS)}, got {distractors!r}")
-    return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=distractors)
+    if asked.distractors is not None and asked.distractors not in DISTRACTORS:
+        raise UserError(f"`distractors` must be one of {', '.join(DISTRACTORS)}, got {asked.distractors!r}")
+    return env._replace(backend=backend, game_mode=game_mode, difficulty=difficulty, distractors=asked.distractors)
 
 
 def _is_recall(env_id: str) -> bool:
@@ -143,6 +176,8 @@ def _is_recall(env_id: str) -> bool:
 
 
 def _find(name: str) -> Resolved:
+    if ":" in name:
+        return _find_in_module(*name.split(":", 1))
     games, own = atari_games(), own_envs()
     short = name.removesuffix("NoFrameskip-v4")
     if short in games:
@@ -154,12 +189,34 @@ def _find(name: str) -> Resolved:
         if name in (short, id_):
             return Resolved(short, id_, None, 0.0)
     if name in gym.registry:
-        spec = gym.registry[name]
-        if name.startswith("ALE/"):
-            return Resolved(f"{spec.name}-v5", name, games[spec.name], spec.kwargs["repeat_action_probability"])
-        observation = "symbolic" if str(spec.entry_point).startswith("minigrid.") else None
-        return Resolved(name.replace("/", "-"), name, None, 0.0, observation=observation)
-    hint = "give an Atari game, such as DemonAttack, or a Gymnasium id"
+        return _registered(name)
+    hint = "give an Atari game, such as DemonAttack, a Gymnasium id, or one of your own as module:id"
     for known in ([*gym.registry, *POPGYM_TASKS.values()], [*games, *own, *POPGYM_TASKS]):  # the second counts more
         hint = did_you_mean(name, known, hint, count=3, alike=0.7)
     raise UserError(f"there is no environment called {name!r}; {hint}")
+
+
+def _registered(env_id: str) -> Resolved:
+    spec = gym.registry[env_id]
+    if str(spec.entry_point).startswith("ale_py."):  # Pong-v4, PongNoFrameskip-v0, ...: all are prepared alike
+        short = next(short for short, game in atari_games().items() if game == spec.kwargs["game"])
+        name = env_id.removeprefix("ALE/")
+        return Resolved(name, f"ALE/{short}-v5", spec.kwargs["game"], spec.kwargs["repeat_action_probability"])
+    observation = "symbolic" if str(spec.entry_point).startswith("minigrid.") else None
+    return Resolved(env_id.replace("/", "-"), env_id, None, 0.0, observation=observation)
+
+
+def _find_in_module(module: str, env_id: str) -> Resolved:
+    """Gymnasium's ``module:id``."""
+    found = import_here(module, f"the module of {module}:{env_id}")
+    if env_id in gym.registry:
+        env = _find(env_id)
+        return env._replace(id=f"{module}:{env_id}") if env.family is None else env
+    if isinstance(getattr(found, env_id, None), type):
+        raise UserError(
+            f"{module}:{env_id} is a class, and an id is needed; write into {module}: "
+            f'gymnasium.register(id="{env_id}-v0", entry_point="{module}:{env_id}"), and give {module}:{env_id}-v0'
+        )
+    of_module = [name for name, spec in gym.registry.items() if module in str(spec.entry_point)]
+    hint = did_you_mean(env_id, of_module, f"it registers {', '.join(of_module) or 'none'}")
+    raise UserError(f"the module {module} registers no environment {env_id!r}; {hint}")

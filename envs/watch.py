@@ -13,13 +13,15 @@ from rims_rl.envs.names import Resolved
 ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
 
 
-def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array") -> VecEnv:
-    """One ``env`` that can be shown, and has begun. Only Stable-Baselines3's wrappers show Atari games in colour."""
+def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array", must_show: bool = True) -> VecEnv:
+    """One ``env`` that can be shown, or need not be, and has begun. Only Stable-Baselines3's wrappers show Atari games
+    in colour."""
     try:
-        envs = make_envs(env, 1, seed, clip_rewards=False, render_mode=render_mode)
+        here = env._replace(vec_env=None)  # one is in this process, where it can be looked at
+        envs = make_envs(here, 1, seed, clip_rewards=False, render_mode=render_mode)
         envs.reset()
         envs.seed(seed)
-        if render_mode == "rgb_array":
+        if render_mode == "rgb_array" and must_show:
             frame_of(envs, env)
     except (EnvironmentFailed, gym_error.Error) as error:  # a class without render_mode; a missing library
         raise UserError(f"{env.id} cannot be shown: {error}") from error
@@ -32,6 +34,11 @@ def frame_of(envs: VecEnv, env: Resolved) -> np.ndarray:
     if frame is None:
         raise UserError(f"{env.id} cannot be shown: it has no render_mode rgb_array")
     return frame
+
+
+def is_shown(envs: VecEnv) -> bool:
+    """Whether there is a picture of this moment."""
+    return envs.render_mode == "rgb_array" and envs.get_images()[0] is not None
 
 
 def own_speed(envs: VecEnv, env: Resolved) -> float:

@@ -85,6 +85,7 @@ class Agent:
         inputs = {part.name: (part.shape, part.type) for part in session.get_inputs()}
         layers, _, width = inputs["h"][0]
         self._state_size = int(layers), int(width)
+        self._actions = int(inputs.pop("action_masks")[0][1]) if "action_masks" in inputs else None
         parts = {name: part for name, part in inputs.items() if name not in ("h", "c", "episode_start")}
         self._is_dict = "observation" not in parts
         self._parts = {
@@ -96,18 +97,21 @@ class Agent:
         """Forget all states; the next step may be of another number of environments."""
         self.state = None
 
-    def act(self, observation: Any, episode_start: Any, deterministic: bool = True) -> np.ndarray:
+    def act(
+        self, observation: Any, episode_start: Any, deterministic: bool = True, action_masks: Any = None
+    ) -> np.ndarray:
         """The actions for one observation, or for a batch of them.
 
         Args:
             observation: as the environment gives it.
             episode_start: whether it is the first of an episode, for each environment: then its state is forgotten.
             deterministic: the most likely action; else one is sampled.
+            action_masks: what the environment's ``action_masks()`` gives, for each environment; None: all actions.
         """
-        result = self.step(observation, episode_start)
+        result = self.step(observation, episode_start, action_masks)
         return result["action"] if deterministic else self._sample(result)
 
-    def step(self, observation: Any, episode_start: Any) -> dict[str, np.ndarray]:
+    def step(self, observation: Any, episode_start: Any, action_masks: Any = None) -> dict[str, np.ndarray]:
         """All outputs of a step: action, logits (or action_mean and action_log_std), value and, with RIMs, active."""
         inputs, single = self._check(observation)
         batch = len(next(iter(inputs.values())))
@@ -124,10 +128,22 @@ class Agent:
                 "call reset() before you change their number"
             )
         h, c = self.state
-        outputs = self._session.run(None, {**inputs, "h": h, "c": c, "episode_start": starts})
+        masks = self._check_masks(action_masks, batch)
+        outputs = self._session.run(None, {**inputs, "h": h, "c": c, "episode_start": starts, **masks})
         result = dict(zip(self._outputs, outputs, strict=True))
         self.state = (result.pop("next_h"), result.pop("next_c"))
         return {name: value[0] for name, value in result.items()} if single else result
+
+    def _check_masks(self, action_masks: Any, batch: int) -> dict[str, np.ndarray]:
+        if self._actions is None:
+            if action_masks is not None:
+                raise ValueError("this policy knows no action_masks: its environment had none; leave them out")
+            return {}
+        shape = (batch, self._actions)
+        masks = np.ones(shape, bool) if action_masks is None else np.atleast_2d(np.asarray(action_masks, bool))
+        if masks.shape != shape:
+            raise ValueError(f"action_masks must have shape {shape}, one row for each environment, got {masks.shape}")
+        return {"action_masks": masks}
 
     def _check(self, observation: Any) -> tuple[dict[str, np.ndarray], bool]:
         """The observation by input names and as batches, and whether it was a single one."""

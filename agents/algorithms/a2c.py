@@ -10,7 +10,7 @@ from gymnasium import spaces
 from stable_baselines3.common.utils import explained_variance
 
 from rims_rl.agents.algorithms.activity import Activity
-from rims_rl.agents.algorithms.ppo import RecurrentPPO
+from rims_rl.agents.algorithms.ppo import RecurrentPPO, allowed_in
 
 
 class RecurrentA2C(RecurrentPPO):
@@ -67,9 +67,10 @@ class RecurrentA2C(RecurrentPPO):
         (data,) = self.rollout_buffer.get(None)
         actions = data.actions.long().flatten() if isinstance(self.action_space, spaces.Discrete) else data.actions
         policy: Any = self.policy
-        values, log_prob, entropy = policy.evaluate_actions(
-            data.observations, actions, data.lstm_states, data.episode_starts
-        )
+        with allowed_in(data, policy):
+            values, log_prob, entropy = policy.evaluate_actions(
+                data.observations, actions, data.lstm_states, data.episode_starts
+            )
         advantages = data.advantages
         if self.normalize_advantage:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)

@@ -30,6 +30,7 @@ class SequenceSamples(NamedTuple):
     episode_starts: Tensor
     mask: Tensor  # ones
     active: Tensor | None  # (T, sequences, RIMs) bool
+    action_masks: Tensor | None = None  # (sequences * T, actions) bool
 
 
 class _Sequences(_Buffer):
@@ -49,12 +50,22 @@ class _Sequences(_Buffer):
         parent.reset(self)
         self.states: list[RNNStates] = []  # at the beginning of each sequence, for all environments
         self.active: list[Tensor] = []  # at each step, if it is recorded: (1, environments, RIMs)
+        self.action_masks: list[np.ndarray] = []  # at each step, if there are some: (environments, actions)
 
-    def add(self, *args: Any, lstm_states: RNNStates, active: Tensor | None = None, **kwargs: Any) -> None:
+    def add(
+        self,
+        *args: Any,
+        lstm_states: RNNStates,
+        active: Tensor | None = None,
+        action_masks: np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> None:
         if self.pos % self.sequence_length == 0:
             self.states.append(lstm_states)
         if active is not None:
             self.active.append(active)
+        if action_masks is not None:
+            self.action_masks.append(action_masks)
         parent = DictRolloutBuffer if isinstance(self, RecurrentDictRolloutBuffer) else RolloutBuffer
         parent.add(self, *args, **kwargs)
 
@@ -101,6 +112,7 @@ class _Sequences(_Buffer):
             episode_starts=take(self.episode_starts).flatten(),
             mask=torch.ones(len(rows), device=self.device),
             active=self._active(chosen),
+            action_masks=take(self.swap_and_flatten(np.stack(self.action_masks))) if self.action_masks else None,
         )
 
     def _active(self, chosen: np.ndarray) -> Tensor | None:

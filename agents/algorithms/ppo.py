@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from rims_rl.agents.algorithms.activity import Activity, Watched, flips
 from rims_rl.agents.algorithms.buffers import buffer_class
+from rims_rl.agents.policies.action_masks import has_masks, masks_of
 from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.common.spaces import check_spaces
 from rims_rl.core import weights_at_rest
@@ -152,6 +154,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
             policy.reset_noise(env.num_envs)
         callback.on_rollout_start()
         lstm_states: Any = self._last_lstm_states
+        masks, masked = None, self._uses_masks(env)
         new_obs: Any
         cut_off: list[tuple[int, np.signedinteger, Any, Any]] = []  # step, environment, observation and state
         for n_steps in range(n_rollout_steps):
@@ -162,7 +165,9 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
                 obs_tensor = obs_as_tensor(self._last_obs, self.device)
                 episode_starts = torch.tensor(self._last_episode_starts, dtype=torch.float32, device=self.device)
                 watched.forget()
-                actions, values, log_probs, lstm_states = policy(obs_tensor, lstm_states, episode_starts)
+                masks = masks_of(env) if masked else None
+                with policy.allowing(masks) if masked else nullcontext():
+                    actions, values, log_probs, lstm_states = policy(obs_tensor, lstm_states, episode_starts)
                 active = watched.active()
             actions = clipped_actions = actions.cpu().numpy()
             if isinstance(self.action_space, spaces.Box):
@@ -181,7 +186,8 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
             if isinstance(self.action_space, spaces.Discrete):
                 actions = actions.reshape(-1, 1)
             starts, before = self._last_episode_starts, self._last_lstm_states
-            more = {} if active is None else {"active": active}
+            more = {"active": active, "action_masks": masks}
+            more = {name: value for name, value in more.items() if value is not None}
             buffer.add(self._last_obs, actions, rewards, starts, values, log_probs, lstm_states=before, **more)
             self._last_obs, self._last_episode_starts, self._last_lstm_states = new_obs, dones, lstm_states
         with torch.no_grad():
@@ -206,6 +212,14 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         going_on = torch.zeros(len(steps), device=self.device)
         values = policy.predict_values(policy.obs_to_tensor(stacked)[0], state, going_on)
         rewards[steps, envs] += self.gamma * values.flatten().cpu().numpy()
+
+    def _uses_masks(self, env: VecEnv) -> bool:
+        """Whether the environments say which actions are possible, and the policy can listen."""
+        if not isinstance(self.policy, MlpRimsPolicy) or not has_masks(env):
+            return False
+        if self.rollout_buffer_class is not None:
+            raise ValueError("action_masks() needs our own rollout buffer, got another rollout_buffer_class")
+        return True
 
     def _activity(self) -> Activity:
         """Of the cores, if the buffer can keep it."""
@@ -251,10 +265,10 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         actions = data.actions.long().flatten() if isinstance(self.action_space, spaces.Discrete) else data.actions
         arguments = data.observations, actions, data.lstm_states, data.episode_starts
         if activity and self.replay_active:
-            with activity.replayed(data.active):
+            with activity.replayed(data.active), allowed_in(data, policy):
                 values, log_prob, entropy = policy.evaluate_actions(*arguments)
         else:
-            with activity.watched() as watched:
+            with activity.watched() as watched, allowed_in(data, policy):
                 values, log_prob, entropy = policy.evaluate_actions(*arguments)
             if (active := watched.active()) is not None:
                 logged[f"rims/mask_flips_epoch_{epoch}"].append(flips(data.active, active))
@@ -326,6 +340,12 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
                 f"{path} cannot be loaded: it needs something that is not there any more ({error}); install or restore "
                 'it, or pass custom_objects={"policy_class": ...}'
             ) from error
+
+
+def allowed_in(data: Any, policy: Any) -> AbstractContextManager[None]:
+    """With the masks of a minibatch, if it has some."""
+    masks = getattr(data, "action_masks", None)
+    return nullcontext() if masks is None else policy.allowing(masks)
 
 
 def choose_length(n_steps: int, batch_size: int) -> int:

@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
 from rims_rl.agents.callbacks.base import TrainingCallback, due
 from rims_rl.agents.callbacks.rim_statistics import write_raster
+from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.checkpoints import seed_at
 from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.policy_files import read_description, save_policy
@@ -29,7 +30,7 @@ class Evaluation(TrainingCallback):
 
     def __init__(
         self,
-        envs: VecEnv,
+        envs: VecEnv | None,
         freq: int,
         episodes: int,
         deterministic: bool,
@@ -58,7 +59,7 @@ class Evaluation(TrainingCallback):
 
     def _on_rollout_end(self) -> None:
         """Between a rollout and its update, so that evaluations never change what is trained on."""
-        if not due(self.model, self._freq):
+        if self._envs is None or not due(self.model, self._freq):
             return
         if self.model.get_vec_normalize_env() is not None:
             sync_envs_normalization(self.training_env, self._envs)
@@ -68,7 +69,12 @@ class Evaluation(TrainingCallback):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             scores, lengths = evaluate_policy(
-                self.model, self._envs, self._episodes, self._deterministic, return_episode_rewards=True, warn=False
+                with_masks(self.model, self._envs),
+                self._envs,
+                self._episodes,
+                self._deterministic,
+                return_episode_rewards=True,
+                warn=False,
             )
         assert isinstance(scores, list) and isinstance(lengths, list)
         for name, value in zip(self.history, (steps, scores, lengths), strict=True):

@@ -26,10 +26,13 @@ class NatureEncoder(NatureCNN):
     takes_bytes = True
 
     def __init__(self, observation_space: spaces.Box, features_dim: int = 512, normalized_image: bool = False) -> None:
+        observation_space = with_channel(observation_space)
         _check_image(observation_space, SMALLEST_NATURE_IMAGE)
         super().__init__(observation_space, features_dim, normalized_image)
 
     def forward(self, observations: Tensor) -> Tensor:
+        if observations.dim() == 3:  # grey, without an axis for channels
+            observations = observations.unsqueeze(1)
         return run_layers(self.linear, convolve(self.cnn, observations))
 
 
@@ -106,7 +109,10 @@ class DictEncoder(BaseFeaturesExtractor):
 class GridEncoder(BaseFeaturesExtractor):
     """Small grids, such as MiniGrid's 7 x 7 view: two 2 x 2 convolutions, then one linear layer."""
 
+    takes_bytes = True
+
     def __init__(self, observation_space: spaces.Box, features_dim: int = 64) -> None:
+        observation_space = with_channel(observation_space)
         _check_image(observation_space, 3)
         super().__init__(observation_space, features_dim)
         channels, height, width = observation_space.shape
@@ -121,6 +127,10 @@ class GridEncoder(BaseFeaturesExtractor):
         )
 
     def forward(self, observations: Tensor) -> Tensor:
+        if observations.dim() == 3:
+            observations = observations.unsqueeze(1)
+        if observations.dtype == torch.uint8:
+            observations = observations / 255
         result: Tensor = self.network(observations)
         return result
 
@@ -141,15 +151,18 @@ def are_plain_numbers(space: spaces.Space[Any], normalize_images: bool) -> bool:
 
 
 class CodeGridEncoder(GridEncoder):
-    """MiniGrid's symbolic view, (width, height, 3): one plane for each object, colour and state, then GridEncoder."""
+    """MiniGrid's symbolic view, (width, height, 3): one plane for each object, colour and state, then GridEncoder. A
+    board of one code in each cell may also be (width, height)."""
 
     def __init__(self, observation_space: spaces.Box, features_dim: int = 64) -> None:
-        width, height, _ = observation_space.shape
-        sizes = observation_space.high.max((0, 1)).astype(int) + 1
+        width, height = observation_space.shape[:2]
+        sizes = observation_space.high.reshape(width * height, -1).max(0).astype(int) + 1
         super().__init__(spaces.Box(0, 1, (int(sizes.sum()), width, height)), features_dim)
         self._values = [torch.arange(size, dtype=torch.float32) for size in sizes]  # no buffers: they are not saved
 
     def forward(self, observations: Tensor) -> Tensor:
+        if observations.dim() == 3:
+            observations = observations.unsqueeze(-1)
         codes = zip(observations.split(1, -1), self._values, strict=True)
         planes = torch.cat([code == values.to(observations.device) for code, values in codes], -1)
         result: Tensor = self.network(planes.float().permute(0, 3, 1, 2))
@@ -169,6 +182,24 @@ class WordsEncoder(BaseFeaturesExtractor):
     def forward(self, observations: Tensor) -> Tensor:
         result: Tensor = self.linear(self.words(observations.long()).flatten(1)).relu()
         return result
+
+
+def image_encoder(space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+    """What reads an image, or a grid: by its size, and by whether its numbers stand for something."""
+    shape = space.shape or ()
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(shape) in (2, 3):
+        if (space.low == 0).all() and (space.high < 255).all():
+            return CodeGridEncoder
+        if min(shape[-2:]) < SMALLEST_NATURE_IMAGE:
+            return GridEncoder
+    return NatureEncoder
+
+
+def with_channel(space: spaces.Box) -> spaces.Box:
+    """A grey image of shape (height, width) as one of shape (1, height, width)."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 2:
+        return space
+    return spaces.Box(space.low[None], space.high[None], dtype=space.dtype.type)
 
 
 def convolve(layers: Iterable[nn.Module], images: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ They work in the unmodified ``sb3_contrib.RecurrentPPO``, and in :class:`rims_rl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from rims_rl.agents.policies.cells_encoder import CellsEncoder
-from rims_rl.agents.policies.encoders import DictEncoder, NatureEncoder, SpatialEncoder, are_plain_numbers
+from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder, are_plain_numbers, image_encoder
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.common.errors import Diverged
 from rims_rl.common.spaces import check_spaces
@@ -34,6 +35,7 @@ PARTS = ("encoder", "core", "heads")
 NOT_FINITE = "the policy gives numbers that are not finite"
 RunCore = Callable[[Core, Tensor, State, Tensor], tuple[Tensor, State]]  # features, state, starts -> output, state
 POOL_QUERIES = 4  # as many as a RIM core of the zoo has input heads on MiniGrid
+MASKED = -1e8  # sb3-contrib's, which is finite so that gradients are
 DIVERGED = 1e4  # with numbers of this size in its memory, rounding decides what a policy does
 
 
@@ -61,6 +63,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     lstm_actor: Core  # type: ignore[assignment]  # sb3-contrib knows LSTMs only; the names are its own
     lstm_critic: Core | None  # type: ignore[assignment]
     critic: nn.Module | None  # type: ignore[assignment]
+    _masks: Tensor | None = None  # of what is computed now, see allowing()
 
     def __init__(
         self,
@@ -233,7 +236,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             distribution = self._get_action_dist_from_latent(latent)
             actions = distribution.get_actions(deterministic=deterministic)
             return actions, distribution.log_prob(actions)
-        logits = torch.log_softmax(self.action_net(latent), -1)
+        logits = torch.log_softmax(self._logits(latent), -1)
         # what torch.multinomial does, which checks first, with more operations than it takes to draw
         scores = logits if deterministic else logits.exp().div_(torch.empty_like(logits).exponential_())
         index = scores.argmax(-1, keepdim=True)
@@ -252,8 +255,24 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             actions = actions.float()  # buffers keep int8, which Bernoulli's log-probability does not take
         return self.critic_head(critic), distribution.log_prob(actions), distribution.entropy()
 
+    @contextmanager
+    def allowing(self, masks: Any) -> Iterator[None]:
+        """Inside, no other actions are taken or expected than those that ``masks`` allow, `(B, actions)` bool, with the
+        choices of MultiDiscrete actions side by side; None allows all."""
+        self._masks = None if masks is None else torch.as_tensor(masks, dtype=torch.bool, device=self.device)
+        try:
+            yield
+        finally:
+            self._masks = None
+
+    def _logits(self, latent: Tensor) -> Tensor:
+        logits: Tensor = self.action_net(latent)
+        return logits if self._masks is None else mask_logits(logits, self._masks)
+
     def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
         try:
+            if self._masks is not None:
+                return self.action_dist.proba_distribution(action_logits=self._logits(latent_pi))
             return super()._get_action_dist_from_latent(latent_pi)
         except ValueError as error:  # torch.distributions does not take nan
             if latent_pi.isfinite().all() and all(weight.isfinite().all() for weight in self.action_net.parameters()):
@@ -261,7 +280,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             raise Diverged(NOT_FINITE) from error
 
     def predict(
-        self, observation: Any, state: tuple[np.ndarray, ...] | None = None, *args: Any, **kwargs: Any
+        self,
+        observation: Any,
+        state: tuple[np.ndarray, ...] | None = None,
+        *args: Any,
+        action_masks: np.ndarray | None = None,
+        **kwargs: Any,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
         if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
             raise ValueError(
@@ -272,7 +296,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             tensors, _ = self.obs_to_tensor(observation)
             batch = len(next(iter(tensors.values())) if isinstance(tensors, dict) else tensors)
             state = tuple(part.detach().cpu().numpy() for part in self.core.initial_state(batch))
-        return super().predict(observation, state, *args, **kwargs)
+        with self.allowing(None if action_masks is None else np.atleast_2d(action_masks)):
+            return super().predict(observation, state, *args, **kwargs)
 
     def get_distribution(  # type: ignore[override]
         self, obs: PyTorchObs, lstm_states: State, episode_starts: Tensor
@@ -309,6 +334,11 @@ def run_sequences(core: Core, features: Tensor, state: State, starts: Tensor) ->
     return output.transpose(0, 1).flatten(0, 1), state
 
 
+def mask_logits(logits: Tensor, masks: Tensor) -> Tensor:
+    """Actions that are not allowed get a probability of exactly zero; others stay as they are, to the bit."""
+    return torch.where(masks, logits, MASKED)
+
+
 class _Choice(CategoricalDistribution):
     """Of Discrete actions, which need not count from 0 as Stable-Baselines3 does."""
 
@@ -328,10 +358,11 @@ class _Choice(CategoricalDistribution):
 
 
 class CnnRimsPolicy(MlpRimsPolicy):
-    """For images.
+    """For images, and for small grids of codes.
 
     Args:
-        input: ``"vector"``: NatureCNN's features are one element; ``"spatial"``: the positions of its last feature map
+        input: ``"vector"``: features of the whole image are one element, NatureCNN's or, of images below 36 x 36 and of
+            grids, those of a smaller network; ``"spatial"``: the positions of its last feature map
             are a set of elements, with positions encoded.
         **kwargs: of :class:`MlpRimsPolicy`. Unlike there, ``net_arch`` is empty by default: the heads are linear.
     """
@@ -345,10 +376,9 @@ class CnnRimsPolicy(MlpRimsPolicy):
         input: str = "vector",
         **kwargs: Any,
     ) -> None:
-        encoders: dict[str, type[BaseFeaturesExtractor]] = {"vector": NatureEncoder, "spatial": SpatialEncoder}
-        if input not in encoders:
+        if input not in ("vector", "spatial"):
             raise ValueError(f'input must be "vector" or "spatial", got {input!r}')
-        self.encoder_class = encoders[input]
+        self.encoder_class = SpatialEncoder if input == "spatial" else image_encoder(observation_space)
         kwargs.setdefault("net_arch", [])
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)
 

@@ -23,6 +23,7 @@ from pydantic import (
     ValidationError,
 )
 
+from rims_rl.common.env_options import EnvOptions
 from rims_rl.common.errors import UserError
 
 FORMAT = 1
@@ -143,14 +144,6 @@ class Normalization(_Model):
     epsilon: float
 
 
-class _EnvironmentOptions(_Model):
-    backend: str | None = None
-    game_mode: int | None = None
-    difficulty: int | None = None
-    observation: str | None = None
-    distractors: str | None = None
-
-
 class Score(_Model):
     """Of an exported policy, see ``rims-rl evaluate``."""
 
@@ -175,7 +168,7 @@ class Description(BaseModel):
     action_space: _Plain
     use_sde: bool
     env: str | None = None
-    env_options: _EnvironmentOptions = _EnvironmentOptions()
+    env_options: EnvOptions = EnvOptions()
     algo: str | None = None
     seed: int | None = None
     steps: NonNegativeInt | None = None
@@ -187,10 +180,20 @@ class Description(BaseModel):
         validation_alias=AliasChoices("normalization", "normalisation"),  # version 0.1 wrote the second
     )
     score: float | Score | None = None
+    signature: str | None = None  # of whoever trained it, if it names code of their own
 
     def to_json(self) -> dict[str, Any]:
         """As it is written: what was given, without defaults."""
         return self.model_dump(exclude_unset=True)
+
+    def named_code(self) -> list[str]:
+        """Code of somebody's own, which would be imported to play the policy."""
+        return named_code(self.env, self.env_options, self.policy_kwargs.core)
+
+    def what_is_signed(self) -> dict[str, Any]:
+        """All that such code is called with."""
+        given = {"env": self.env, "env_options": self.env_options.given(), "core": self.policy_kwargs.core}
+        return given | {"core_kwargs": self.policy_kwargs.core_kwargs}
 
     def given_policy_kwargs(self) -> dict[str, Any]:
         """What the policy was made with, without defaults."""
@@ -207,6 +210,15 @@ class ExportedDescription(Description):
     commit: str | None
     torch: str
     numpy: str
+
+
+def named_code(env: str | None, options: EnvOptions, core: str) -> list[str]:
+    """What of a user's own a run names, in words."""
+    code = [f"the core {core}"] if "." in core else []
+    code += [f"the environment {env}"] if env and ":" in env else []
+    code += [f"the package {package}" for package in options.gym_packages or ()]
+    paths = [wrapper if isinstance(wrapper, str) else next(iter(wrapper)) for wrapper in options.env_wrapper or ()]
+    return code + [f"the wrapper {path}" for path in paths]
 
 
 def check_description(data: Any, where: str) -> Description:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from rims_rl.agents.saved.description import (
 from rims_rl.agents.saved.normalization import statistics_of
 from rims_rl.common.errors import Diverged, UserError
 from rims_rl.common.files import replacing, write_json
+from rims_rl.common.own_code import is_signed, sign
+from rims_rl.core.registry import is_imported
 
 KEY = "rims_rl"  # of the description in the metadata of a single file
 POLICIES = {policy.__name__: policy for policy in (MlpRimsPolicy, CnnRimsPolicy, MultiInputRimsPolicy)}
@@ -57,7 +60,8 @@ def describe_policy(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **othe
         "use_sde": policy.use_sde,
         **others,
     }
-    return check_description(description, "what is to be written without pickle")
+    checked = check_description(description, "what is to be written without pickle")
+    return checked.model_copy(update={"signature": sign(checked.what_is_signed())}) if checked.named_code() else checked
 
 
 def save_policy(policy: MlpRimsPolicy, folder: Path, description: Description) -> None:
@@ -91,6 +95,7 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
         raise UserError(f"{path} is made to be run elsewhere; give the folder of the run or a .safetensors file")
     file = path if path.suffix == ".safetensors" else path / "policy.safetensors"
     description = read_description(path)
+    check_named_code(description, path, trust)
     try:
         weights = load_file(file, device=device)
     except (SafetensorError, OSError, ValueError) as error:
@@ -99,8 +104,6 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
     try:
         if "activation_fn" in kwargs:
             kwargs["activation_fn"] = ACTIVATIONS[kwargs["activation_fn"]]
-        if "." in kwargs.get("core", ""):
-            raise ValueError(f"the core {kwargs['core']!r} would import code; name it with rims_rl.register_core")
         check_against_weights(description, weights, file.name)
         observation_space = space_from_json(description.observation_space.model_dump())
         action_space = space_from_json(description.action_space.model_dump())
@@ -122,6 +125,23 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
     return policy, description
 
 
+def check_named_code(description: Description, path: Path, trust: bool) -> None:
+    """A UserError if playing the policy would import code of somebody's own: the user did not train it, has not
+    imported that code, and does not ``trust`` it."""
+    code = description.named_code()
+    if not code or trust or is_signed(description.what_is_signed(), description.signature):
+        return
+    options, core = description.env_options, description.policy_kwargs.core
+    module, colon, _ = (description.env or "").partition(":")
+    modules = [*([module] if colon else []), *(options.gym_packages or [])]
+    imported = all(each in sys.modules for each in modules) and ("." not in core or is_imported(core))
+    if options.env_wrapper or not imported:
+        raise UserError(
+            f"{path} would import {' and '.join(code)}, and was not trained by you; give `trust` if you trust whoever "
+            "made it, or import the modules first"
+        )
+
+
 def read_description(path: Path) -> Description:
     """What a policy's ``.safetensors`` file, or that in the folder of a run, says of itself, checked for its form."""
     shared = path.suffix == ".safetensors"
@@ -134,7 +154,9 @@ def read_description(path: Path) -> Description:
             text = file.read_text()
         data = None if text is None else json.loads(text)
     except FileNotFoundError:
-        sentence = f"there is no file {path}" if shared else f"{path} has no {file.name}; is it the folder of a run?"
+        missing = shared or not path.exists()
+        kind = "file" if shared else "folder"
+        sentence = f"there is no {kind} {path}" if missing else f"{path} has no {file.name}; is it the folder of a run?"
         raise UserError(sentence) from None
     except SafetensorError as error:
         raise UserError(f"{file} is damaged or not a safetensors file: {error}") from error

@@ -19,6 +19,7 @@ def make_sb3_atari(
     clip_rewards: bool = True,
     render_mode: str = "rgb_array",
     seed: int | None = None,
+    env_kwargs: dict[str, Any] | None = None,
     **game: Any,
 ) -> VecEnv:
     """Like ``AtariVecEnv``, by ``make_atari_env``; docs/environments.md has the differences.
@@ -26,6 +27,7 @@ def make_sb3_atari(
     Args:
         env_id: Gymnasium's, such as ``"ALE/DemonAttack-v5"``.
         render_mode: ``"human"`` opens a window.
+        env_kwargs: more arguments of gymnasium.make.
         game: what :func:`env_arguments` takes.
 
     The others are AtariVecEnv's.
@@ -35,7 +37,7 @@ def make_sb3_atari(
         num_envs,
         seed=seed,
         wrapper_kwargs={"clip_reward": clip_rewards},
-        env_kwargs=env_arguments(**game) | {"render_mode": render_mode},
+        env_kwargs=env_arguments(**game) | {"render_mode": render_mode} | (env_kwargs or {}),
         vec_env_cls=_Games,  # in this process: subprocesses were not faster
     )
     return VecTransposeImage(VecFrameStack(envs, 4))

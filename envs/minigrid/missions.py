@@ -21,14 +21,31 @@ VOCABULARY = WORDS.split()
 NUMBERS = {word: number for number, word in enumerate(VOCABULARY, 1)}
 
 
-def encode_mission(mission: str, length: int) -> np.ndarray:
+def encode_mission(mission: str, length: int, numbers: dict[str, int] = NUMBERS) -> np.ndarray:
     """The numbers of the mission's words, with zeros after them. Commas are left out."""
-    words = re.findall(r"[^\s,]+", mission.lower())
-    if unknown := [word for word in words if word not in NUMBERS]:
-        raise ValueError(f"the mission {mission!r} has the unknown word {unknown[0]!r}; the words are {WORDS}")
+    words = _words(mission)
+    if unknown := [word for word in words if word not in numbers]:
+        known = " ".join(numbers)
+        raise ValueError(f"the mission {mission!r} has the unknown word {unknown[0]!r}; the words are {known}")
     if len(words) > length:
         raise ValueError(f"the mission {mission!r} has {len(words)} words, and there is room for {length}")
-    return np.array([NUMBERS[word] for word in words] + [0] * (length - len(words)), np.uint8)
+    return np.array([numbers[word] for word in words] + [0] * (length - len(words)), np.uint8)
+
+
+def mission_words(env: MiniGridEnv) -> dict[str, int]:
+    """The number of each word: Minigrid's, and those that only missions of this environment have after them."""
+    observation: Any = env.observation_space
+    space = observation["mission"]
+    if isinstance(space, BabyAIMissionSpace) or not isinstance(space, MissionSpace):
+        return NUMBERS
+    choices = space.ordered_placeholders or []
+    texts = [space.mission_func(*(choice[0] for choice in choices)), *(text for choice in choices for text in choice)]
+    new = sorted({word for text in texts for word in _words(text)} - set(NUMBERS))
+    return NUMBERS | {word: number for number, word in enumerate(new, len(NUMBERS) + 1)}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\s,]+", text.lower())
 
 
 def mission_length(env: MiniGridEnv) -> int:
@@ -41,4 +58,4 @@ def mission_length(env: MiniGridEnv) -> int:
         return 68 if len(getattr(env, "instr_kinds", ())) > 1 else 24
     assert isinstance(space, MissionSpace)
     longest = [max(choices, key=lambda text: len(text.split())) for choices in space.ordered_placeholders or ()]
-    return len(space.mission_func(*longest).split())
+    return len(_words(space.mission_func(*longest)))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.minigrid_env import MiniGridEnv
 
-from rims_rl.envs.minigrid.missions import VOCABULARY, encode_mission, mission_length
+from rims_rl.envs.minigrid.missions import encode_mission, mission_length, mission_words
 from rims_rl.envs.minigrid.view import CODES, Tiles, symbolic_view
 
 OBSERVATIONS = ("symbolic", "rgb")
+roomgrid_level.print = lambda *_: None  # type: ignore[attr-defined]  # else BabyAI tells of each room that it throws away
 
 
 class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -43,13 +46,17 @@ class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
         self.image, self._grid, self._direction, self._goal = image, grid, direction, goal
         self._tiles = Tiles() if image == "rgb" else None
         self._length = mission_length(grid)
-        grid.gen_obs = self._gen_obs  # type: ignore[method-assign]  # the same, but faster
+        self._words = mission_words(grid)
+        if type(grid).gen_obs is MiniGridEnv.gen_obs:  # a subclass may see otherwise
+            grid.gen_obs = self._gen_obs  # type: ignore[method-assign]  # the same, but faster
+        wrappers = _wrappers(env)
+        self._observes = any(isinstance(wrapper, gym.ObservationWrapper) for wrapper in wrappers)
         view = grid.agent_view_size
         parts: dict[str, spaces.Space[Any]] = {"image": _codes((view, view, 3), np.array(CODES) - 1)}
         if self._tiles is not None:
             side = view * self._tiles.tile_size
             parts["image"] = spaces.Box(0, 255, (3, side, side), np.uint8)
-        parts["mission"] = _codes((self._length,), len(VOCABULARY))
+        parts["mission"] = _codes((self._length,), len(self._words))
         if direction:
             parts["direction"] = spaces.Discrete(4)
         if goal:
@@ -57,10 +64,11 @@ class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
         self.observation_space = spaces.Dict(parts)
 
     def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        _, info = self.env.reset(**kwargs)
+        observation, info = self.env.reset(**kwargs)
         # BabyAI's levels that start with something in the agent's hands observe before they put it there
-        observation = self._gen_obs()
-        self._mission = encode_mission(observation["mission"], self._length)
+        if not self._observes:
+            observation = self._grid.gen_obs()
+        self._mission = encode_mission(observation["mission"], self._length, self._words)
         if self._goal:
             self._goal_at = _find_goal(self._grid)
         return self._with_arrays(observation), info
@@ -86,9 +94,22 @@ class MinigridObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
         return arrays
 
 
+def wrapper_arguments(env_id: str, image: str) -> dict[str, Any]:
+    """Of MinigridObservation. In MultiRoom the agent also observes where the goal is, as in the paper's appendix, and
+    its own direction, without which that would be of little use."""
+    goal = str(gym.spec(env_id.rpartition(":")[2]).entry_point).endswith(":MultiRoomEnv")
+    return {"image": image, "direction": goal, "goal": goal}
+
+
 def _codes(shape: tuple[int, ...], largest: Any) -> spaces.Box:
     """Bytes that stand for something, from 0 to ``largest``."""
     return spaces.Box(np.zeros(shape, np.uint8), np.broadcast_to(np.uint8(largest), shape), dtype=np.uint8)
+
+
+def _wrappers(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
 
 
 def _find_goal(grid: MiniGridEnv) -> np.ndarray:

@@ -34,10 +34,11 @@ def register_popgym(env_id: str) -> None:
         raise UserError(f"{env_id} needs mazelib, which is not installed; run: pip install 'popgym[navigation]'")
 
 
-def make_popgym(env_id: str, render_mode: str) -> gym.Env[Any, Any]:
+def make_popgym(env_id: str, render_mode: str | None, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
     """One task, to be drawn if it can be. A Tuple or a Dict of observations becomes one vector."""
     register_popgym(env_id)
-    env = gym.make(env_id, disable_env_checker=True)  # which warns of `info` in some tasks, and users cannot change it
+    # Gymnasium's checker warns of `info` in some tasks, and users cannot change it
+    env = gym.make(env_id, disable_env_checker=True, **arguments)
     if render_mode in env.metadata["render_modes"]:
         env.unwrapped.render_mode = render_mode  # not all constructors take it
     return FlattenObservation(env) if isinstance(env.observation_space, spaces.Tuple | spaces.Dict) else env

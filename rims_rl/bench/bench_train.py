@@ -23,7 +23,6 @@ from rims_rl.common.errors import UserError
 from rims_rl.config import zoo
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import Resolved, resolve
 from rims_rl.runs.provenance import provenance
 
@@ -123,8 +122,7 @@ def _minigrid(env: Resolved, threads: int, n_steps: int) -> tuple[dict[str, Any]
     for ours in ("sequence_length", "replay_active"):
         del kwargs[ours]
     lstm = {"lstm_hidden_size": config.num_rims * config.rim_size, "features_extractor_class": _FlatEncoder}
-    assert env.observation is not None
-    one_by_one = make_minigrid(env.id, config.n_envs, env.observation, 0)
+    one_by_one = make_envs(env._replace(vec_env="dummy"), config.n_envs, 0).unwrapped
     stock = {
         name: sb3_contrib.RecurrentPPO("MultiInputLstmPolicy", its_envs, policy_kwargs=lstm, **kwargs)
         for name, its_envs in (("stock", one_by_one), ("stock, our vector env", envs))

@@ -9,6 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from rims_rl.common.words import count_of
+
 
 def print_core(result: dict[str, Any]) -> None:
     table = Table(
@@ -106,7 +108,7 @@ def print_trace(result: dict[str, Any]) -> None:
 
 
 def print_stability(result: dict[str, Any]) -> None:
-    table = Table(title=f"Largest state after training on CartPole, {result['seeds']} seeds")
+    table = Table(title=f"Largest state after training on CartPole, {count_of(result['seeds'], 'seed')}")
     for column in ("core", "learning rate", "median", "largest", "diverged"):
         table.add_column(column, justify="left" if column == "core" else "right", no_wrap=True)
     for case in result["cases"]:

@@ -7,19 +7,27 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
-    CORES,
     Backend,
     Deterministic,
     Difficulty,
+    EnvKwargs,
+    EnvWrapper,
     Force,
+    FrameStack,
     GameMode,
+    GymPackages,
     Seed,
     Threads,
     Trust,
+    VecEnv,
+    env_options,
     read_rims,
     was_given,
 )
+from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
+
+ENV_OPTIONS = ("gym_packages", "env_kwargs", "env_wrapper", "frame_stack", "vec_env")
 
 
 @app.command("evaluate")
@@ -41,7 +49,7 @@ def _evaluate(
     deterministic: Deterministic = None,
     seed: Seed = 0,
     n_envs: Annotated[int, typer.Option(min=1, help="Environments side by side.")] = 8,
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in the run.")] = None,
     random: Annotated[bool, typer.Option("--random", help="Draw actions at random in the environment RUN.")] = False,
     drop: Annotated[
@@ -52,6 +60,11 @@ def _evaluate(
     backend: Backend = None,
     game_mode: GameMode = None,
     difficulty: Difficulty = None,
+    gym_packages: GymPackages = None,
+    env_kwargs: EnvKwargs = None,
+    env_wrapper: EnvWrapper = None,
+    frame_stack: FrameStack = None,
+    vec_env: VecEnv = None,
     trust: Trust = False,
 ) -> None:
     """Play a trained agent and say how well it does; also where it was not trained, or without some of its RIMs."""
@@ -71,7 +84,7 @@ def _evaluate(
     if variants is not None:
         from rims_rl.evaluation.evaluate_variants import evaluate_variants
 
-        others = ("random", "drop", "force", "backend", "game_mode", "difficulty")
+        others = ("random", "drop", "force", "backend", "game_mode", "difficulty", *ENV_OPTIONS)
         if given := [key.replace("_", "-") for key in others if was_given(context, key)]:
             raise UserError(f"--variants plays runs as they were trained, but for the variant; leave out --{given[0]}")
         names = [name.strip() for name in variants.split(",")]
@@ -87,6 +100,7 @@ def _evaluate(
         backend=backend,
         game_mode=game_mode,
         difficulty=difficulty,
+        **env_options(gym_packages, env_kwargs, env_wrapper, frame_stack, vec_env),
         **common,
     )
     if drop == "each":

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from rims_rl.common.words import count_of
 from rims_rl.evaluation.evaluate_drop import DropEachResult
 from rims_rl.evaluation.evaluate_variants import VariantsResult, cells_of, metric_of
 from rims_rl.evaluation.run_report import ReportResult
@@ -85,7 +86,7 @@ def _print_comparison(comparison: dict[str, Any], reference: str, console: Conso
     table = Table(title=f"{comparison['metric']}: interquartile mean over seeds, 95 % intervals")
     table.add_column("variant")
     for label, group in groups.items():
-        table.add_column(f"{label}, {len(group['seeds'])} seeds", justify="right")
+        table.add_column(f"{label}, {count_of(len(group['seeds']), 'seed')}", justify="right")
     for name in next(iter(groups.values()))["variants"]:
         row = [group["variants"][name] for group in groups.values()]
         table.add_row(name, *(with_interval(one["iqm"], one["iqm_95"]) for one in row))

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads, read_rims
+from rims_rl.cli.options import Deterministic, Drop, Force, Seed, Threads, Trust, read_rims
+from rims_rl.common.cores import THREADS
 
 
 @app.command("enjoy")
@@ -24,12 +25,13 @@ def _enjoy(
         ),
     ] = None,
     window: Annotated[bool, typer.Option("--window", help="Show a window instead of writing a file.")] = False,
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     game_mode: Annotated[int | None, typer.Option(help="ALE's mode of an Atari game. Default: the run's.")] = None,
     difficulty: Annotated[int | None, typer.Option(help="ALE's difficulty. Default: the run's.")] = None,
     overlay: Annotated[bool, typer.Option("--overlay", help="Draw what RIMs do beside the game.")] = False,
     drop: Drop = None,
     force: Force = None,
+    trust: Trust = False,
 ) -> None:
     """Watch a trained agent: a video in colour, or a window."""
     from rich.console import Console
@@ -51,6 +53,7 @@ def _enjoy(
         overlay=overlay,
         drop=read_rims("--drop", drop),
         force=read_rims("--force", force),
+        trust=trust,
         progress=True,
     )
     result = enjoy(options)
@@ -77,9 +80,10 @@ def _inspect(
     max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
     deterministic: Deterministic = None,
     seed: Seed = 0,
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     drop: Drop = None,
     force: Force = None,
+    trust: Trust = False,
 ) -> None:
     """Record what each RIM does while the agent plays; make a page to look through it, or pictures."""
     from rich.console import Console
@@ -100,6 +104,7 @@ def _inspect(
         threads=threads,
         drop=read_rims("--drop", drop),
         force=read_rims("--force", force),
+        trust=trust,
         progress=True,
     )
     result, console = inspect(options), Console(highlight=False)

@@ -11,7 +11,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, Jobs, JobThreads, RayAddress, run_options
-from rims_rl.cli.options import RESULTS, Algo, Settings
+from rims_rl.cli.options import RESULTS, Algo, Settings, read_steps
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,9 +119,10 @@ def _transfer(
         str, typer.Option(metavar="CORE,...", help="Among them progressive: frozen columns.")
     ] = "rims,lstm",
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
-    steps: Annotated[int, typer.Option(min=1, help="Of each run.")] = 1_000_000,
+    steps: Annotated[int, typer.Option(parser=read_steps, metavar="STEPS", help="Of each run.")] = 1_000_000,
     carry: Annotated[
-        str, typer.Option(metavar="PARTS", help="What to take over, such as encoder=freeze,core=finetune,rims=0,2.")
+        str,
+        typer.Option(metavar="PARTS", help="What to take over. Default: encoder and core.", show_default=False),
     ] = "encoder=finetune,core=finetune",
     episodes: Annotated[int, typer.Option(min=1, help="Of the evaluation of each policy.")] = 100,
     algo: Algo = "ppo",

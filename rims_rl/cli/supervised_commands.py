@@ -9,7 +9,8 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, RayAddress, run_options
-from rims_rl.cli.options import CORES, RESULTS, Settings
+from rims_rl.cli.options import RESULTS, Settings
+from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _supervised(
     here = jobs is None and engine == "local"
     options = run_options(jobs, 1 if here else threads or 1, engine, ray_address, gpus)
     if here:
-        options = options.model_copy(update={"jobs": 1, "threads": threads or CORES})
+        options = options.model_copy(update={"jobs": 1, "threads": threads or THREADS})
     wanted = SupervisedOptions(
         task=task,
         cores=core or [],

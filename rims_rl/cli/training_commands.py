@@ -8,18 +8,25 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
-    CORES,
     Algo,
     Backend,
     Config,
     Difficulty,
+    EnvKwargs,
+    EnvWrapper,
+    FrameStack,
     GameMode,
+    GymPackages,
     Seed,
     Settings,
     Threads,
     Trust,
+    VecEnv,
+    env_options,
+    read_steps,
     was_given,
 )
+from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,21 +37,27 @@ if TYPE_CHECKING:
 def _train(
     context: typer.Context,
     env: Annotated[
-        str | None, typer.Option(help="A game, such as DemonAttack, PickupKnown, RepeatFirstEasy, or any Gymnasium id.")
+        str | None,
+        typer.Option(help="DemonAttack, PickupKnown, any Gymnasium id, or your own: my_module:My/Env-v0."),
     ] = None,
     algo: Algo = "ppo",
     core: Annotated[
         str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/cores.md.")
     ] = None,
-    n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
+    n_timesteps: Annotated[
+        int | None,
+        typer.Option("--n-timesteps", "-n", parser=read_steps, metavar="STEPS", help="To train for, such as 1e6."),
+    ] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    threads: Threads = CORES,
+    threads: Threads = THREADS,
     config: Config = None,
     settings: Settings = None,
     logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
-    eval_freq: Annotated[int, typer.Option(min=0, help="Evaluate every so many steps; 0: never.")] = 250_000,
+    eval_freq: Annotated[
+        int, typer.Option(parser=read_steps, metavar="STEPS", help="Evaluate every so many; 0: never.")
+    ] = 250_000,
     eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 10,
     backend: Backend = None,
     game_mode: GameMode = None,
@@ -53,8 +66,16 @@ def _train(
     distractors: Annotated[
         str | None, typer.Option(help="Over the frames of Atari games: known; docs/distractors.md has others.")
     ] = None,
+    gym_packages: GymPackages = None,
+    env_kwargs: EnvKwargs = None,
+    env_wrapper: EnvWrapper = None,
+    frame_stack: FrameStack = None,
+    vec_env: VecEnv = None,
     checkpoint_freq: Annotated[
-        int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")
+        int,
+        typer.Option(
+            parser=read_steps, metavar="STEPS", help="Between checkpoints: what a crash may cost. Minutes on Atari."
+        ),
     ] = 100_000,
     exact_resume: Annotated[
         bool,
@@ -67,7 +88,7 @@ def _train(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help="What to take over from there, such as encoder=finetune,core=freeze,rims=0,2. Default: everything.",
+            help="What to take over from there, such as core=freeze; docs/transfer.md. Default: everything.",
         ),
     ] = None,
     columns: Annotated[
@@ -77,10 +98,13 @@ def _train(
         ),
     ] = None,
     keep_policies_every: Annotated[
-        int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
+        int,
+        typer.Option(
+            parser=read_steps, metavar="STEPS", help="Keep the policy in RUN/policies every so many; 0: never."
+        ),
     ] = 0,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
+        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n and --trust besides.")
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -90,19 +114,21 @@ def _train(
 
     if resume is not None:
         given = [p.opts[0] for p in context.command.params if p.name and was_given(context, p.name)]
-        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps")]:
+        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps", "--trust")]:
             raise UserError(f"--resume takes its settings from {resume}, and only -n besides; leave out {others[0]}")
-        print_training(train.resume(train.ResumeOptions(run=resume, n_timesteps=n_timesteps, progress=True)))
+        options = train.ResumeOptions(run=resume, n_timesteps=n_timesteps, trust=trust, progress=True)
+        print_training(train.resume(options))
         return
     if env is None:
         raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
-    options = train.TrainOptions(
+    new = train.TrainOptions(
         env=env,
         backend=backend,
         game_mode=game_mode,
         difficulty=difficulty,
         observation=observation,
         distractors=distractors,
+        **env_options(gym_packages, env_kwargs, env_wrapper, frame_stack, vec_env),
         algo=algo,
         seed=seed,
         device=device,
@@ -124,7 +150,7 @@ def _train(
         trust=trust,
         progress=True,
     )
-    print_training(train.train(options))
+    print_training(train.train(new))
 
 
 def print_training(result: "TrainResult") -> None:

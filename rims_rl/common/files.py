@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import pickle
 import platform
 import re
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +41,18 @@ def replacing(path: Path) -> Iterator[Path]:
         if error.filename is None:  # of a full disk, for one
             error.filename = str(path)
         raise
+
+
+def check_writable(path: Path) -> None:
+    """A UserError now, if ``path`` could not be written after long work. Nothing is left behind."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def temporary_name(path: Path, suffix: str = "") -> Path:

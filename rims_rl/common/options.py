@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rims_rl.common.errors import UserError
 from rims_rl.common.suggestions import did_you_mean
 
-CORES = os.cpu_count() or 1
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, le=2**30)]  # environment i adds i, and ALE takes 31 bits
 

@@ -103,17 +103,24 @@ def shipped_sections(name: str) -> dict[str, Any]:
 
 
 def parse_overrides(
-    overrides: Iterable[str], examples: str = "n_steps=64 or policy_kwargs.net_arch=[64]"
+    overrides: Iterable[str],
+    examples: str = "n_steps=64 or policy_kwargs.net_arch=[64]",
+    option: str = "settings",
 ) -> dict[str, Any]:
-    """``key=value``, with the value in YAML, as a layer."""
+    """``key=value``, with the value in YAML, as a layer; ``option`` is what they were given as."""
     layer = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         key = key.strip()
         if not equals or not all(key.split(".")):
-            raise UserError(f"`settings` {override!r} must be key=value, such as {examples}")
-        layer[key] = _read_yaml(value, f"`settings` {override!r}")
+            raise UserError(f"`{option}` {override!r} must be key=value, such as {examples}")
+        layer[key] = _read_yaml(value, f"`{option}` {override!r}")
     return layer
+
+
+def parse_wrappers(texts: Iterable[str]) -> list[Any]:
+    """Dotted paths, each alone or with arguments in YAML: ``my_module.MyWrapper: {size: 3}``."""
+    return [_read_yaml(text, f"`env_wrapper` {text!r}") for text in texts]
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

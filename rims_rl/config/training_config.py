@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pydoc import locate
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rims_rl.common.own_code import import_path
 from rims_rl.config.fields import Count, Fraction, NotNegative, Positive, Schedule, Settings
 
 
@@ -46,7 +46,8 @@ class TrainConfig(Settings):
 
     def policy_arguments(self) -> dict[str, Any]:
         """``policy_kwargs`` of the algorithm's class."""
-        options = {key: locate(value) if is_path(key, value) else value for key, value in self.policy_kwargs.items()}
+        paths = {key: value for key, value in self.policy_kwargs.items() if is_path(key, value)}
+        options = self.policy_kwargs | {key: import_path(path, f"policy_kwargs.{key}") for key, path in paths.items()}
         return self.model_dump(include=set(self.POLICY)) | options
 
     @property

@@ -1,7 +1,7 @@
 """Hyperparameters of an environment: the YAML files of ``zoo_configs/``, a user's file and single values, in layers.
 
-The layers: ``default`` -> that of its family (``atari``, ``minigrid``, ...) -> the environment's section -> the
-same of the user's file -> single values.
+The layers: ``default`` -> that of its family (``atari``, ``minigrid``, ...), or else the policy for its observations ->
+the environment's section -> the same of the user's file -> single values.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from pydoc import locate
 from typing import Any, NamedTuple
 
 from rims_rl.common.errors import UserError
+from rims_rl.common.own_code import import_path
 from rims_rl.common.suggestions import did_you_mean
 from rims_rl.config.layers import Layer, flatten, parse_overrides, read_mapping, shipped_sections, validate
+from rims_rl.config.policy_choice import policy_layer
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig, is_path
 from rims_rl.envs.names import Resolved, resolve
 
@@ -54,6 +55,8 @@ def load(
     model, resolved = _model(algo), resolve(env) if isinstance(env, str) else env
     shipped = shipped_sections(f"{algo}.yml")
     all_layers = [(f"{algo}.yml: {name}", shipped[name]) for name in _applying(shipped, resolved)]
+    if resolved.family is None:
+        all_layers.insert(1, policy_layer(resolved))
     if file is not None:
         all_layers += _user_layers(file, model, resolved)
     all_layers += layers
@@ -68,7 +71,8 @@ def load_saved(file: Path, algo: str, changes: dict[str, Any] | None = None) -> 
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     if missing := required - set(saved):
         raise UserError(f"{file} lacks the key {min(missing)}, so that the run cannot be resumed; add it")
-    return _validated(model, [(str(file), saved), ("`settings`", changes or {})]).config
+    # what it names is imported when the model is built, and not by those who only want to read
+    return _validated(model, [(str(file), saved), ("`settings`", changes or {})], imports=False).config
 
 
 def paper_scores() -> dict[str, dict[str, float]]:
@@ -133,9 +137,9 @@ def _model(algo: str) -> type[TrainConfig]:
     return ALGORITHMS[algo]
 
 
-def _validated(model: type[TrainConfig], layers: Iterable[Layer]) -> Loaded:
+def _validated(model: type[TrainConfig], layers: Iterable[Layer], imports: bool = True) -> Loaded:
     config, sources = validate(model, layers, _algorithms_with)
-    _check_policy_kwargs(config, sources)
+    _check_policy_kwargs(config, sources, imports)
     _check_sizes(config, sources)
     return Loaded(config, {key: sources.get(key, "its default") for key in flatten(config.model_dump())})
 
@@ -145,7 +149,7 @@ def _algorithms_with(key: str) -> str | None:
     return f"only {others[0]} has it" if others else None
 
 
-def _check_policy_kwargs(config: TrainConfig, sources: dict[str, str]) -> None:
+def _check_policy_kwargs(config: TrainConfig, sources: dict[str, str], imports: bool) -> None:
     if not config.policy_kwargs:
         return  # without importing torch
     known = _policy_options(config.policy)
@@ -157,8 +161,13 @@ def _check_policy_kwargs(config: TrainConfig, sources: dict[str, str]) -> None:
         if key not in known:
             hint = did_you_mean(key, known, f"it takes {', '.join(known)}")
             raise UserError(f"{where}: {config.policy} takes no {name} (value {value!r}); {hint}")
-        if is_path(key, value) and not callable(locate(value)):
-            raise UserError(f"{where}: {name} must be a dotted path such as torch.nn.ReLU, got {value!r}")
+        if imports and is_path(key, value):
+            try:
+                found = import_path(value, name)
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from error
+            if not callable(found):
+                raise UserError(f"{where}: {name} must be a class or function such as torch.nn.ReLU, got {value!r}")
 
 
 def _policy_options(policy: str) -> list[str]:

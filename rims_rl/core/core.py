@@ -22,7 +22,8 @@ class Core(nn.Module, ABC):
         device, dtype: of the state, and of the weights.
 
     Inputs: x, state, episode_starts
-        - **x** of shape `(T, B, input_size)`; a core that takes sets also reads `(T, B, N, input_size)`.
+        - **x** of shape `(T, B, input_size)`; a core that takes sets also reads `(T, B, N, input_size)`. Cores of ours
+          take `(T, input_size)` too, and then all else has no B.
         - **state**: a pair of `(num_layers, B, hidden_size)`. Default: :meth:`initial_state`.
         - **episode_starts** of shape `(T, B)`: where it is not zero, the state is the initial one before that step.
 
@@ -53,6 +54,16 @@ class Core(nn.Module, ABC):
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See the class docstring."""
+
+    def _run_one(
+        self, x: Tensor, state: State | None, episode_starts: Tensor | None, batch: int = 1
+    ) -> tuple[Tensor, State]:
+        """One sequence without a batch, which nn.LSTM takes too: `(T, input_size)`, with states `(num_layers,
+        hidden_size)`. ``batch`` is where the batch would be in ``x``."""
+        many = None if state is None else tuple(part.unsqueeze(1) for part in state)
+        starts = None if episode_starts is None else episode_starts.unsqueeze(batch)
+        output, (h, c) = self(x.unsqueeze(batch), many, starts)
+        return output.squeeze(batch), (h.squeeze(1), c.squeeze(1))
 
     def initial_state(self, batch: int) -> State:
         """The state before a first step: a pair of `(num_layers, batch, hidden_size)`. Zeros, unless a core says

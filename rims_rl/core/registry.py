@@ -9,11 +9,16 @@ given those. The default of its ``num_layers`` is the core's own number of layer
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
+import torch
+from torch import nn
+
+from rims_rl.common.errors import UserError
+from rims_rl.common.own_code import import_path
 from rims_rl.common.suggestions import did_you_mean
 from rims_rl.core.core import Core
 from rims_rl.core.memories.baselines import GRU, LSTM, RNN, Feedforward
@@ -22,12 +27,19 @@ from rims_rl.core.memories.entnet import EntNet
 from rims_rl.core.memories.ntm import NTM
 from rims_rl.core.memories.rmc import RMC
 from rims_rl.core.memories.transformer import Transformer
+from rims_rl.core.memories.wrapped import Wrapped
+from rims_rl.core.rims.cell import RIMCell
 from rims_rl.core.rims.layer import RIM
 from rims_rl.core.rims.schemata import SchemaCell
 from rims_rl.core.rims.top_down import TopDownRIM
 from rims_rl.core.rims.workspace import WorkspaceCell
 
 Factory = Callable[..., Core]
+CONTRACT = (
+    "must make a rims_rl.core.Core, which is called with x (T, B, input_size), a state (h, c) and episode_starts "
+    "(T, B), and gives an output (T, B, output_size) and the new state, or make a torch.nn.LSTM, GRU or RNN; "
+    "docs/how-to/your_own_core.md has an example"
+)
 
 _BLOCKS: dict[str, Any] = {"input_attention": False, "communication": False}
 _RELEASED: dict[str, Any] = {
@@ -62,15 +74,25 @@ def core_factory(core: str) -> Factory:
     """The factory registered as ``core``, or the one that the dotted path ``core`` leads to, with its options."""
     if core in _FACTORIES:
         return _FACTORIES[core]
-    module, _, attribute = core.rpartition(".") if isinstance(core, str) else ("", "", "")
-    if not module:
+    if not isinstance(core, str) or "." not in core:
         hint = did_you_mean(repr(core), map(repr, _FACTORIES), "or a dotted path to a factory")
         raise ValueError(f"core must be one of {', '.join(map(repr, _FACTORIES))}, got {core!r}; {hint}")
     try:
-        factory: Factory = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"core {core!r} cannot be imported: {error}") from error
+        factory: Factory = import_path(core, "core")
+    except UserError as error:
+        raise ValueError(str(error)) from error
     return factory
+
+
+def is_imported(core: str) -> bool:
+    """Whether ``core``, a dotted path, leads to a network's class, or to a function or a partial one, of a module that
+    the user has imported, so that neither importing nor calling it is anybody else's idea."""
+    module, _, name = core.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    made, _ = _parts(found) if found is not None else (None, {})
+    if module.split(".")[0] in sys.stdlib_module_names:
+        return False
+    return inspect.isfunction(made) or (isinstance(made, type) and issubclass(made, nn.Module))
 
 
 def takes_sets(core: str) -> bool:
@@ -123,10 +145,46 @@ def make_core(
     try:
         made = factory(input_size, hidden_size, num_layers=num_layers, **options)
     except TypeError as error:
-        raise ValueError(f"core {core!r} cannot be made with the options {options}: {error}") from error
-    if not isinstance(made, Core):
-        raise ValueError(f"core {core!r} must make a rims_rl.core.Core, got {type(made).__name__}; let it inherit that")
+        known = f"; its options are {', '.join(names)}" if (names := _option_names(factory)) else ""
+        raise ValueError(f"core {core!r} cannot be made with the options {options}: {error}{known}") from error
+    if "." in core:
+        made = _as_core(made, core)
+    elif not isinstance(made, Core):
+        raise ValueError(f"core {core!r} {CONTRACT}, got {type(made).__name__}")
     return made
+
+
+def _as_core(made: Any, core: str) -> Core:
+    """What a user's factory made, tried for two steps: mistakes in it are better said before training than in it."""
+    if isinstance(made, nn.RNNBase):
+        made = Wrapped(made)
+    if not isinstance(made, Core):
+        raise ValueError(f"core {core!r} {CONTRACT}, got {type(made).__name__}")
+    x = torch.zeros(2, 3, made.input_size)
+    if x.is_meta:  # only the sizes of its weights are wanted
+        return made
+    shapes = [(2, 3, made.output_size), *[(made.num_layers, 3, made.hidden_size)] * 2]
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            output, (h, c) = made(x, made.initial_state(3), torch.ones(2, 3))
+        got = [tuple(tensor.shape) for tensor in (output, h, c)]
+    except Exception as error:  # whatever a user's code does
+        reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        raise ValueError(f"core {core!r} {CONTRACT}, and failed at x of shape {tuple(x.shape)}: {reason}") from error
+    if got != shapes:
+        raise ValueError(f"core {core!r} {CONTRACT}; it gave the shapes {got} instead of {shapes}")
+    return made
+
+
+def _option_names(factory: Factory) -> list[str]:
+    """What a core's ``core_kwargs`` may be."""
+    made, fixed = _parts(factory)
+    signatures = [inspect.signature(made)]
+    if isinstance(made, type) and issubclass(made, RIM):
+        signatures.append(inspect.signature(fixed.get("cell_class", RIMCell)))
+    names = {name: None for signature in signatures for name in signature.parameters}
+    given = {"input_size", "hidden_size", "num_layers", "num_rims", "num_active", "args", "kwargs", "options", *fixed}
+    return [name for name in names if name not in given]
 
 
 def _parts(factory: Factory) -> tuple[Factory, dict[str, Any]]:

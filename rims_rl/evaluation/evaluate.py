@@ -14,9 +14,11 @@ from gymnasium import spaces
 from rich.progress import Progress
 from stable_baselines3.common.evaluation import evaluate_policy
 
+from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
+from rims_rl.common.files import check_writable
 from rims_rl.common.statistics import summary
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
@@ -33,6 +35,8 @@ __all__ = ["EvaluateOptions", "EvaluationResult", "evaluate", "result_path"]
 def evaluate(options: EvaluateOptions) -> EvaluationResult:
     """Play a policy, write how well it did as JSON, and return it."""
     started, run, episodes, random = time.time(), options.run, options.episodes, options.random
+    if options.out is not None:
+        check_writable(options.out)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     deterministic, steps, normalization = options.deterministic, None, None
@@ -42,10 +46,11 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
             raise UserError("`random` plays random actions: leave out `deterministic`")
         if options.drop or options.force:
             raise UserError("`random` plays random actions: leave out `drop` and `force`")
-        env = resolve(run.as_posix(), **options.env_options)
+        env = resolve(run.as_posix(), **options.given())
     else:
+        _check_there(run)
         policy, description = load_policy(run, trust=options.trust)
-        env, steps = resolve_saved(description, **options.env_options), description.steps
+        env, steps = resolve_saved(description, **options.given()), description.steps
         normalization = description.normalization
         if deterministic is None:
             deterministic = env.deterministic
@@ -64,7 +69,7 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
             progress.update(bar, completed=len(local["episode_rewards"]))
 
         scores, lengths = evaluate_policy(
-            policy, envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
+            with_masks(policy, envs), envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
         )
     assert isinstance(scores, list) and isinstance(lengths, list)
     out = options.out or (Path(f"{env.name}_random.json") if random else result_path(run, options.drop, options.force))
@@ -87,6 +92,16 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
     return result
 
 
+def _check_there(run: Path) -> None:
+    if run.exists():
+        return
+    try:
+        resolve(run.as_posix())
+    except UserError:
+        raise UserError(f"there is no file or folder {run}; give the folder of a run, such as logs/ppo/...") from None
+    raise UserError(f"{run} is an environment, and not the folder of a run; `random` plays it with random actions")
+
+
 def result_path(run: Path, drop: Sequence[int] = (), force: Sequence[int] = ()) -> Path:
     """Where the result goes by default: into the folder of the run, or beside the file of a policy."""
     changes = "".join(
@@ -107,5 +122,14 @@ class _RandomActions:
         self._action_space = action_space
         action_space.seed(seed)
 
-    def predict(self, observation: Any, episode_start: np.ndarray, **_: Any) -> tuple[np.ndarray, None]:
-        return np.array([self._action_space.sample() for _ in episode_start]), None
+    def predict(
+        self, observation: Any, episode_start: np.ndarray, action_masks: np.ndarray | None = None, **_: Any
+    ) -> tuple[np.ndarray, None]:
+        space: Any = self._action_space
+        if action_masks is None:
+            return np.array([space.sample() for _ in episode_start]), None
+        masks = action_masks.astype(np.int8)
+        if isinstance(space, spaces.MultiDiscrete):
+            cuts = np.cumsum(space.nvec)[:-1]
+            return np.array([space.sample(mask=tuple(np.split(mask, cuts))) for mask in masks]), None
+        return np.array([space.sample(mask=mask) for mask in masks]), None

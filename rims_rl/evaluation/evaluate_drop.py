@@ -51,7 +51,7 @@ def evaluate_each(options: EvaluateOptions) -> DropEachResult:
     torch.set_num_threads(options.threads)
     policy, description = load_policy(run, trust=options.trust)
     check_rims(policy, run, "`drop` takes out")
-    env = resolve_saved(description, **options.env_options)
+    env = resolve_saved(description, **options.given())
     deterministic = env.deterministic if options.deterministic is None else options.deterministic
     out = options.out or (run / "drop_each.json" if run.is_dir() else run.with_suffix(".drop_each.json"))
     if out.suffix != ".json":

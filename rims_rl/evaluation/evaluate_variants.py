@@ -16,6 +16,7 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.figures import save_figure
 from rims_rl.common.files import write_json
+from rims_rl.common.words import count_of
 from rims_rl.envs.variants import choose_variants
 from rims_rl.evaluation.compare import check_comparable, compare_runs
 from rims_rl.evaluation.options import VariantsOptions
@@ -90,7 +91,7 @@ def cells_of(result: dict[str, Any]) -> dict[str, Cell]:
 
 def _cells_of_groups(comparison: dict[str, Any]) -> dict[str, dict[str, Cell]]:
     return {
-        f"{label}, {len(group['seeds'])} seeds": {
+        f"{label}, {count_of(len(group['seeds']), 'seed')}": {
             name: (played["iqm"], played["iqm_95"]) for name, played in group["variants"].items()
         }
         for label, group in comparison["groups"].items()

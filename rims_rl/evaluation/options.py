@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from rims_rl.common.options import CORES, Count, Options, Seed
-from rims_rl.envs.names import OPTIONS
+from rims_rl.common.cores import THREADS
+from rims_rl.common.env_options import EnvOptions
+from rims_rl.common.options import Count, Options, Seed
 
 
 class PlayOptions(Options):
@@ -18,14 +18,14 @@ class PlayOptions(Options):
     deterministic: bool | None = None  # most likely or sampled actions; None: sampled on Atari and MiniGrid only
     seed: Seed = 0
     n_envs: Count = 8  # side by side
-    threads: Count = CORES
+    threads: Count = THREADS
     out: Path | None = None  # JSON file to write; None: in the run
     trust: bool = False  # load files that can run code
     progress: bool = False  # show a bar
 
 
-class EvaluateOptions(PlayOptions):
-    """One policy, in the environment it was trained on, which the five options from ``backend`` on change.
+class EvaluateOptions(PlayOptions, EnvOptions):
+    """One policy, in the environment it was trained on, which the options of :class:`EnvOptions` change.
 
     ``run`` is the folder of a run, its folder ``best``, or a ``.safetensors`` file; with ``random`` it is the name of
     an environment, in which actions are drawn at random. The RIMs ``drop`` are taken out, ``force`` are always active.
@@ -35,16 +35,8 @@ class EvaluateOptions(PlayOptions):
     random: bool = False
     drop: tuple[int, ...] = ()
     force: tuple[int, ...] = ()
-    backend: str | None = None
-    game_mode: int | None = None
-    difficulty: int | None = None
-    observation: str | None = None
-    distractors: str | None = None
 
-    @property
-    def env_options(self) -> dict[str, Any]:
-        """What :func:`rims_rl.envs.names.resolve` takes beside the name."""
-        return {option: getattr(self, option) for option in OPTIONS}
+    model_config = ConfigDict(strict=False)
 
 
 class VariantsOptions(PlayOptions):

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
+from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
@@ -111,7 +112,7 @@ def play_episodes(
 
     with weights_at_rest(policy):
         returns, lengths = evaluate_policy(
-            policy, envs, episodes, deterministic, callback=collect, return_episode_rewards=True
+            with_masks(policy, envs), envs, episodes, deterministic, callback=collect, return_episode_rewards=True
         )
     assert len(ends) == episodes
     return Episodes(

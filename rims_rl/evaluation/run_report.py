@@ -14,8 +14,8 @@ from rims_rl.common.figures import save_figure
 from rims_rl.common.files import write_json
 from rims_rl.common.statistics import summary
 from rims_rl.config.zoo import load_saved, paper_scores
-from rims_rl.envs.names import resolve
 from rims_rl.evaluation.options import ReportOptions
+from rims_rl.runs.folder import read_arguments
 from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, RunResult, read_record
 
@@ -35,7 +35,8 @@ def report(options: ReportOptions) -> ReportResult:
     """Gather settings, curve, evaluations and speed of a run, and draw the curve with the baselines as lines."""
     run = options.run
     trained = read_record(run / "run.json", RunResult, "is it the folder of a run?")
-    env = resolve(trained.env)
+    _, settings = read_arguments(run)
+    name = settings.parent.name  # of the environment
     curve = learning_curve(run)
     if not curve:
         raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
@@ -44,10 +45,10 @@ def report(options: ReportOptions) -> ReportResult:
     others = [read_record(path, EvaluationResult, again) for path in options.baselines]
     final = run / "evaluation.json"
     played = read_record(final, EvaluationResult, again) if final.exists() else None
-    config = load_saved(run / env.name / "config.yml", trained.algo).model_dump()
+    config = load_saved(settings, trained.algo).model_dump()
     out = options.out or run / "report.json"
     result = {
-        "what": f"One run: {trained.algo} with core {config['core']!r} on {env.name}, seed {trained.seed}, "
+        "what": f"One run: {trained.algo} with core {config['core']!r} on {name}, seed {trained.seed}, "
         f"{trained.steps:,} steps. curve: mean raw score of the episodes that ended in each of {POINTS} stretches of "
         "equal length, played while learning. evaluations and final: whole episodes of the policy as it was then, "
         "means with 95 % bootstrap intervals. training_seconds: wall time of the run, whatever else the machine did.",
@@ -57,12 +58,12 @@ def report(options: ReportOptions) -> ReportResult:
         "evaluations": evaluations,
         "final": _short(played),
         "baselines": [_short(other) for other in others],
-        "paper": paper_scores().get(env.name),
+        "paper": paper_scores().get(name),
         "training_seconds": trained.seconds,
         **provenance(),
     }
     write_json(out, result)
-    _draw(result, env.name, picture := out.with_suffix(".png"))
+    _draw(result, name, picture := out.with_suffix(".png"))
     return ReportResult(out, picture, result)
 
 
@@ -129,5 +130,5 @@ def _draw(result: dict[str, Any], name: str, path: Path) -> None:
     axes.set_xlim(0)
     axes.set_ylim(min(0, axes.get_ylim()[0]))
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left")
+    figure.legend(loc="outside lower center", ncols=3)  # below, where no curve is
     save_figure(figure, path)

@@ -23,6 +23,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rims_rl import runtime
+from rims_rl.agents.policies.action_masks import has_masks, mask_size, masks_of
 from rims_rl.agents.policies.rims_policies import DIVERGED, MlpRimsPolicy
 from rims_rl.agents.saved.description import Description, ExportedDescription
 from rims_rl.agents.saved.normalization import with_statistics
@@ -31,8 +32,9 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing, temporary_name
 from rims_rl.common.options import Options
 from rims_rl.core import RIM
-from rims_rl.envs.make import make_envs, make_plain
+from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved
+from rims_rl.envs.one_env import make_one
 from rims_rl.evaluation.evaluate import result_path
 from rims_rl.exporting.card import check_card, write_card
 from rims_rl.exporting.policy_step import PolicyStep
@@ -42,7 +44,8 @@ from rims_rl.runs.records import EvaluationResult, read_record
 
 TOLERANCE = 1e-5
 State = tuple[np.ndarray, np.ndarray]
-Player = Callable[[Any, State, np.ndarray], dict[str, np.ndarray]]  # (observations, (h, c), episode starts) -> outputs
+Masks = np.ndarray | None
+Player = Callable[[Any, State, np.ndarray, Masks], dict[str, np.ndarray]]  # observations, (h, c), starts -> outputs
 
 
 class ExportOptions(Options):
@@ -133,15 +136,17 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
     torch.manual_seed(0)
     count, episodes, differences, state = 0, 0, {"": 0.0}, 0.0
     zeros = torch.zeros(policy.num_layers, envs.num_envs, policy.lstm_hidden_state_shape[-1])
-    states = RNNStates((zeros, zeros), (zeros, zeros))
+    states, masked = RNNStates((zeros, zeros), (zeros, zeros)), has_masks(envs)
     for begin in (0, steps // 2):
         observations: Any = envs.reset()
         starts = np.ones(envs.num_envs, dtype=bool)
         while count < begin + steps // 2 or (begin and not episodes and count < 10 * steps):
             # statistics are part of what was exported
             original = envs.get_original_obs() if isinstance(envs, VecNormalize) else observations
-            outputs = player(original, _join(policy, states), starts)
-            expected, actions, states = _expected(policy, observations, states, starts)
+            masks = masks_of(envs) if masked else None
+            outputs = player(original, _join(policy, states), starts, masks)
+            with policy.allowing(masks):
+                expected, actions, states = _expected(policy, observations, states, starts)
             assert expected.keys() == outputs.keys()
             for name, difference in _differences(expected, outputs).items():
                 differences[name] = np.maximum(differences.get(name, 0.0), difference)
@@ -172,6 +177,7 @@ def _write(
         envs = make_envs(env, n_envs, 0, 1, clip_rewards=False)
         try:
             step = PolicyStep(policy, envs.observation_space, description.normalization)
+            step.masked = has_masks(envs)
             if not checks:
                 format.write(step, description, envs.observation_space, path)
             player = format.read(path, envs.observation_space)
@@ -253,7 +259,7 @@ def _score(run: Path, steps: int | None) -> dict[str, Any] | None:
 def _action_meanings(env: Resolved) -> list[str] | None:
     """What the numbers of Discrete actions stand for, where the environment says so: Atari games and MiniGrid."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    made: Any = make_plain(env).unwrapped
+    made: Any = make_one(env).unwrapped
     if hasattr(made, "get_action_meanings"):
         return list(made.get_action_meanings())
     return [action.name for action in made.actions] if hasattr(made, "actions") else None
@@ -271,7 +277,7 @@ def _write_safetensors(step: PolicyStep, description: Description, space: spaces
 
 
 def _read_safetensors(path: Path, space: spaces.Space[Any]) -> Player:
-    policy, description = load_policy(path)
+    policy, description = load_policy(path, trust=True)  # we have just written it
     return _player(PolicyStep(policy, space, description.normalization))
 
 
@@ -281,7 +287,7 @@ def _write_onnx(step: PolicyStep, description: Description, space: spaces.Space[
         traced, outputs = _trace(step, space)
         program: Any = torch.onnx.export(
             traced,
-            input_names=[*_input_names(space), "h", "c", "episode_start"],
+            input_names=[*_input_names(space), "h", "c", "episode_start", *(["action_masks"] if step.masked else [])],
             output_names=outputs,
             dynamo=True,
             verbose=False,
@@ -296,9 +302,9 @@ def _write_onnx(step: PolicyStep, description: Description, space: spaces.Space[
 def _read_onnx(path: Path, space: spaces.Space[Any]) -> Player:
     agent = runtime.load(path)
 
-    def play(observations: Any, state: State, starts: np.ndarray) -> dict[str, np.ndarray]:
+    def play(observations: Any, state: State, starts: np.ndarray, masks: Masks) -> dict[str, np.ndarray]:
         agent.state = state
-        result = agent.step(observations, starts)
+        result = agent.step(observations, starts, masks)
         return result | dict(zip(("next_h", "next_c"), agent.state, strict=True))
 
     return play
@@ -341,7 +347,9 @@ def _trace(step: PolicyStep, space: spaces.Space[Any]) -> tuple[torch.export.Exp
     """The step as a graph for any batch, and the names of its outputs."""
     observation = _to_tensors(create_empty_array(space, 2))
     state = torch.zeros(step.layers, 2, step.policy.lstm_hidden_state_shape[-1])
-    inputs = (observation, state, state.clone(), torch.zeros(2, dtype=torch.bool))
+    inputs: Any = (observation, state, state.clone(), torch.zeros(2, dtype=torch.bool))
+    if step.masked:
+        inputs = (*inputs, torch.ones(2, mask_size(step.policy.action_space), dtype=torch.bool))
     batch = torch.export.Dim("batch")
     shapes = torch.utils._pytree.tree_map(lambda tensor: {1 if tensor.shape == state.shape else 0: batch}, inputs)
     with torch.no_grad():
@@ -367,9 +375,10 @@ def _to_tensors(observations: Any) -> Any:
 
 
 def _player(step: Callable[..., dict[str, torch.Tensor]]) -> Player:
-    def play(observations: Any, state: State, starts: np.ndarray) -> dict[str, np.ndarray]:
+    def play(observations: Any, state: State, starts: np.ndarray, masks: Masks) -> dict[str, np.ndarray]:
+        more = [] if masks is None else [torch.as_tensor(masks)]
         with torch.no_grad():
-            result = step(_to_tensors(observations), *map(torch.as_tensor, state), torch.as_tensor(starts))
+            result = step(_to_tensors(observations), *map(torch.as_tensor, state), torch.as_tensor(starts), *more)
         return {name: tensor.detach().numpy() for name, tensor in result.items()}
 
     return play

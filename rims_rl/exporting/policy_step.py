@@ -9,7 +9,7 @@ from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor, nn
 
-from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
+from rims_rl.agents.policies.rims_policies import MlpRimsPolicy, mask_logits
 from rims_rl.agents.saved.description import Normalization
 from rims_rl.core import RIM, Core, State
 
@@ -22,10 +22,11 @@ class PolicyStep(nn.Module):
         observation_space: of the environment; images may have their channels last.
         normalization: statistics of observations.
 
-    Inputs: observation, h, c, episode_start
+    Inputs: observation, h, c, episode_start, action_masks
         - **observation**: a batch of observations, or for a Dict space a dictionary of batches.
         - **h**, **c** of shape `(layers, B, hidden_size)`: the state. A separate critic's layers follow the actor's.
         - **episode_start** of shape `(B,)`, bool: where the state is the initial one before the step.
+        - **action_masks** of shape `(B, actions)`, bool, only where the environment has them: what is possible.
 
     Outputs: a dictionary of batches
         - **action**: the most likely action, inside the bounds of a Box.
@@ -43,7 +44,7 @@ class PolicyStep(nn.Module):
         normalization: Normalization | None = None,
     ) -> None:
         super().__init__()
-        self.policy = policy
+        self.policy, self.masked = policy, False
         self.layers: int = policy.num_layers * (1 if policy.lstm_critic is None else 2)
         inner = _by_key(policy.observation_space)
         self._prepare = nn.ModuleDict(
@@ -54,7 +55,9 @@ class PolicyStep(nn.Module):
             }
         )
 
-    def forward(self, observation: Any, h: Tensor, c: Tensor, episode_start: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self, observation: Any, h: Tensor, c: Tensor, episode_start: Tensor, action_masks: Tensor | None = None
+    ) -> dict[str, Tensor]:
         policy, layers = self.policy, self.policy.num_layers
         if isinstance(observation, dict):
             observation = {key: self._prepare[f"_{key}"](part) for key, part in observation.items()}
@@ -73,7 +76,8 @@ class PolicyStep(nn.Module):
 
         states = RNNStates((h[:layers], c[:layers]), (h[layers:], c[layers:]))
         actor, critic, states = policy.run_cores(observation, states, episode_start, one_step)
-        result = self._act(policy.action_net(policy.actor_head(actor)))
+        output = policy.action_net(policy.actor_head(actor))
+        result = self._act(output if action_masks is None else mask_logits(output, action_masks))
         result["value"] = policy.critic_head(critic).flatten()
         h, c = states.pi
         if policy.lstm_critic is not None:

@@ -13,18 +13,19 @@ import torch
 from rich.progress import Progress
 from stable_baselines3.common.vec_env import VecEnv
 
+from rims_rl.agents.policies.action_masks import with_masks
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import free_name
+from rims_rl.common.files import check_writable, free_name
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.watch import frame_of, make_watched, own_speed
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
 from rims_rl.inspect.options import EnjoyOptions, EnjoyResult
-from rims_rl.inspect.overlay import Overlay
+from rims_rl.inspect.overlay import HEIGHT, Overlay
 from rims_rl.inspect.play import describe, stoppable
 from rims_rl.inspect.play import play as play_inside
-from rims_rl.inspect.video_files import write_video
+from rims_rl.inspect.video_files import check_video_name, write_video
 from rims_rl.runs.environment import resolve_saved
 
 __all__ = ["EnjoyOptions", "EnjoyResult", "enjoy"]
@@ -39,18 +40,21 @@ def enjoy(options: EnjoyOptions) -> EnjoyResult:
     the game in colour. As in training, a lost life resets the memory; the video goes on until the game is over.
     """
     run = options.run
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(options.seed)
-    policy, description = load_policy(run)
-    backend = "sb3" if resolve_saved(description).rom else None
-    env = resolve_saved(description, backend=backend, game_mode=options.game_mode, difficulty=options.difficulty)
     if options.window:
         _check_window(options)
+    elif options.out is not None:
+        check_video_name(options.out)
+        check_writable(options.out)
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    policy, description = load_policy(run, trust=options.trust)
+    backend = "sb3" if resolve_saved(description).rom else None
+    env = resolve_saved(description, backend=backend, game_mode=options.game_mode, difficulty=options.difficulty)
     if options.overlay:
         check_rims(policy, run, "`overlay` shows")
-    envs = make_watched(env, options.seed, "human" if options.window else "rgb_array")
-    seen = with_statistics(envs, description.normalization)
-    with intervene(policy, run, options.drop, options.force):
+    with intervene(policy, run, options.drop, options.force):  # which checks these
+        envs = make_watched(env, options.seed, "human" if options.window else "rgb_array")
+        seen = with_statistics(envs, description.normalization)
         if options.window:
             steps, scores = _play(policy, seen, env, options, lambda: None)
             return EnjoyResult(None, steps, None, scores)
@@ -65,9 +69,14 @@ def enjoy(options: EnjoyOptions) -> EnjoyResult:
                 )
             scores = [episode["score"] for episode in episodes if episode["score"] is not None]
         else:
-            with write_video(out, fps, frame.shape[1], frame.shape[0]) as write:
-                steps, scores = _play(policy, seen, env, options, lambda: write(frame_of(envs, env)))
+            times = max(1, round(HEIGHT / frame.shape[0]))  # a game of 160 x 210 is too small to watch
+            with write_video(out, fps, times * frame.shape[1], times * frame.shape[0]) as write:
+                steps, scores = _play(policy, seen, env, options, lambda: write(_enlarged(frame_of(envs, env), times)))
     return EnjoyResult(out, steps, fps, scores)
+
+
+def _enlarged(frame: np.ndarray, times: int) -> np.ndarray:
+    return frame.repeat(times, 0).repeat(times, 1)
 
 
 def _play(
@@ -78,13 +87,13 @@ def _play(
     if deterministic is None:
         deterministic = env.deterministic
     steps, score, state, starts, scores = 0, 0.0, None, np.ones(1, bool), list[float]()
-    observations = envs.reset()
+    observations, player = envs.reset(), with_masks(policy, envs)
     with Progress(transient=True, disable=not options.progress) as progress, stoppable():
         bar = progress.add_task(name, total=episodes)
         try:
             while len(scores) < episodes and steps != options.max_steps:
                 show()
-                actions, state = policy.predict(observations, state, starts, deterministic)
+                actions, state = player.predict(observations, state, starts, deterministic)
                 observations, rewards, starts, infos = envs.step(actions)
                 steps, score = steps + 1, score + float(rewards[0])
                 if "episode" in infos[0]:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rims_rl.common.options import CORES, Count, Options, Seed
+from rims_rl.common.cores import THREADS
+from rims_rl.common.options import Count, Options, Seed
 
 
 class WatchOptions(Options):
@@ -22,9 +23,10 @@ class WatchOptions(Options):
     max_steps: Count | None = None
     deterministic: bool | None = None  # most likely or sampled actions; None: sampled on Atari and MiniGrid only
     seed: Seed = 0
-    threads: Count = CORES
+    threads: Count = THREADS
     drop: tuple[int, ...] = ()
     force: tuple[int, ...] = ()
+    trust: bool = False  # load files that can run code, and import what they name
     progress: bool = False  # show a bar
 
 

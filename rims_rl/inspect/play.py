@@ -17,6 +17,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
+from rims_rl.agents.policies.action_masks import has_masks, masks_of
 from rims_rl.agents.policies.cells_encoder import CellsEncoder
 from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
@@ -25,7 +26,7 @@ from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.common.signals import signal_handler
 from rims_rl.envs.minigrid.view import Tiles
 from rims_rl.envs.names import Resolved
-from rims_rl.envs.watch import frame_of
+from rims_rl.envs.watch import frame_of, is_shown
 from rims_rl.inspect.options import WatchOptions
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def play(
     if deterministic is None:
         deterministic = env.deterministic
     steps, finished, score, starts, records = 0, 0, 0.0, np.ones(1, bool), list[dict[str, Any]]()
-    observations = envs.reset()
+    observations, masked = envs.reset(), has_masks(envs)
     zeros = torch.zeros(policy.num_layers, 1, policy.lstm_hidden_state_shape[-1])
     states = RNNStates((zeros, zeros), (zeros, zeros))
     with Progress(transient=True, disable=not options.progress) as progress, stoppable():
@@ -72,7 +73,8 @@ def play(
                     records.append(_begin(envs, env, steps))
                 seen, _ = policy.obs_to_tensor(observations)
                 frame, view = _picture(watched, env, policy, seen), _in_view(envs, env)
-                with torch.no_grad(), policy.core.trace() as trace:
+                allowed = masks_of(envs) if masked else None
+                with torch.no_grad(), policy.allowing(allowed), policy.core.trace() as trace:
                     actions, values, _, states = policy.forward(
                         seen, states, torch.as_tensor(starts, dtype=torch.float32), deterministic
                     )
@@ -144,9 +146,23 @@ def _picture(watched: VecEnv, env: Resolved, policy: MlpRimsPolicy, seen: Any) -
     if isinstance(encoder, CellsEncoder):
         return _tiles()(seen[encoder.grid_key].numpy())[0].transpose(1, 2, 0)
     if env.rom is None and isinstance(encoder, SpatialEncoder):
-        channels = seen[0].numpy()
-        return (channels if len(channels) == 3 else channels[-1:].repeat(3, 0)).transpose(1, 2, 0)
+        return _image(seen[0].numpy())
+    if not is_shown(watched):
+        pictures = [part[0].numpy() for part in (seen.values() if isinstance(seen, dict) else [seen])]
+        images = [part for part in pictures if part.dtype == np.uint8 and part.ndim in (2, 3)]
+        return _image(images[0]) if images else _NOTHING
     return frame_of(watched, env).copy()  # some environments draw the next one into the same array
+
+
+_NOTHING = np.full((96, 96, 3), 128, np.uint8)
+
+
+def _image(channels: np.ndarray) -> np.ndarray:
+    """An observation as a picture: (channels, height, width) bytes, of which the last show the present."""
+    if channels.ndim == 2:
+        channels = channels[None]
+    count = 3 if len(channels) % 3 == 0 else 1
+    return channels[-count:].repeat(3 // count, 0).transpose(1, 2, 0)
 
 
 @cache

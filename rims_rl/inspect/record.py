@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import torch
 from rims_rl.agents.saved.description import Description
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import free_name
+from rims_rl.common.files import check_writable, free_name
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.variants import choose_variants
-from rims_rl.envs.watch import make_watched, own_speed
+from rims_rl.envs.watch import is_shown, make_watched, own_speed
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
 from rims_rl.evaluation.play_variants import check_observations, describe_run
 from rims_rl.inspect.analysis import write_pictures
@@ -27,6 +28,7 @@ from rims_rl.runs.provenance import provenance
 __all__ = ["InspectOptions", "InspectResult", "Recording", "inspect"]
 
 FORMAT = 1
+log = logging.getLogger(__name__)
 
 
 def inspect(options: InspectOptions) -> InspectResult:
@@ -39,6 +41,9 @@ def inspect(options: InspectOptions) -> InspectResult:
     for name, path, suffix in (("out", options.out, ".npz"), ("html", options.html, ".html")):
         if path is not None and path.suffix != suffix:
             raise UserError(f"`{name}` must end in {suffix}, got {path}")
+    for path in (options.out, options.html, options.pictures and options.pictures / "statistics.json"):
+        if path is not None:
+            check_writable(path)
     if options.compare is not None and options.pictures is None:
         raise UserError(f"`compare` {options.compare} is shown in pictures: give `pictures` FOLDER, too")
     recordings = [_record(options.run, options.out, options)]
@@ -54,11 +59,15 @@ def inspect(options: InspectOptions) -> InspectResult:
 def _record(run: Path, out: Path | None, options: InspectOptions) -> Recording:
     started = time.time()
     torch.manual_seed(options.seed)
-    policy, description = load_policy(run)
+    policy, description = load_policy(run, trust=options.trust)
     check_rims(policy, run, "inspect looks at")
     env = _choose(description, options.variant)
     out = out or free_name((run if run.is_dir() else run.parent) / "recordings", env.name, ".npz")
-    envs = make_watched(env, options.seed)
+    with intervene(policy, run, options.drop, options.force):
+        pass  # what is wrong with these is said before the game is made
+    envs = make_watched(env, options.seed, must_show=False)
+    if not is_shown(envs):
+        log.info(f"{env.id} has no render_mode rgb_array: what the agent observes is recorded instead of pictures")
     if options.variant is not None:
         check_observations(policy, envs, run, env)
     header = {

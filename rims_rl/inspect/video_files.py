@@ -22,11 +22,15 @@ FORMATS = {
 }
 
 
+def check_video_name(out: Path) -> None:
+    if out.suffix not in FORMATS:
+        raise UserError(f"a video's name must end in {' or '.join(FORMATS)}, got {out}")
+
+
 @contextmanager
 def write_video(out: Path, fps: float, width: int, height: int) -> Iterator[Callable[[np.ndarray], None]]:
     """A function that adds one RGB frame to ``out``, ``.mp4`` or ``.gif``, which gets its name when it is whole."""
-    if out.suffix not in FORMATS:
-        raise UserError(f"a video's name must end in {' or '.join(FORMATS)}, got {out}")
+    check_video_name(out)
     temporary = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
     command = [get_ffmpeg_exe(), "-v", "error", "-y", *source, *FORMATS[out.suffix], str(temporary)]

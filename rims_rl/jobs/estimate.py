@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
-from rims_rl.common.options import CORES
+from rims_rl.common.cores import CORES
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.jobs.job import Job
 from rims_rl.jobs.options import RunOptions

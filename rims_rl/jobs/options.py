@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rims_rl.common.cores import CORES
 from rims_rl.common.errors import UserError
-from rims_rl.common.options import CORES, Count, Options
+from rims_rl.common.options import Count, Options
 
 
 class RunOptions(Options):

@@ -14,4 +14,4 @@ def resolve_saved(description: Description, **changes: Any) -> Resolved:
     if description.env is None:
         raise UserError("the run's policy.json does not say which environment the policy was trained on")
     changed = {key: value for key, value in changes.items() if value is not None}
-    return resolve(description.env, **description.env_options.model_dump() | changed)
+    return resolve(description.env, **description.env_options.given() | changed)

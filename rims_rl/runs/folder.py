@@ -27,25 +27,23 @@ from typing import Any, Literal
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
+from rims_rl.agents.saved.description import named_code
+from rims_rl.common.env_options import EnvOptions
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.common.options import Seed
+from rims_rl.common.own_code import is_signed, sign
 from rims_rl.runs.records import RunResult, read_record, write_record
 
+LIBRARIES = ("torch.nn.", "torch.optim.", "stable_baselines3.", "rims_rl.")  # classes of these are nobody's own
 
-class Arguments(BaseModel):
+
+class Arguments(EnvOptions):
     """What ``args.yml`` holds: what a run was asked for, besides hyperparameters."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
     env: str
-    backend: str | None = None
-    game_mode: int | None = None
-    difficulty: int | None = None
-    observation: str | None = None
-    distractors: str | None = None
     algo: str = "ppo"
     seed: Seed = 0
     device: str = "auto"
@@ -56,7 +54,7 @@ class Arguments(BaseModel):
     exact_resume: bool = False
     init_from: str | Path | None = None
     carry: str | None = None  # what to take over from there
-    columns: list[str | Path] = []  # runs that are the frozen columns of a progressive network
+    columns: list[str | Path] = Field(default_factory=list)  # runs that are the frozen columns of a progressive network
     keep_policies_every: int = 0
 
 
@@ -64,6 +62,7 @@ class _ArgumentsFile(Arguments):
     """The same, as it is written."""
 
     version: Literal[1] = 1  # of what the file holds; version 0.1 wrote none
+    signature: str | None = None  # of whoever trained it, if it names code of their own
 
 
 def claim(logdir: Path, algo: str, name: str) -> Path:
@@ -90,23 +89,57 @@ def claim(logdir: Path, algo: str, name: str) -> Path:
 
 def write_settings(run: Path, name: str, arguments: Arguments, config: dict[str, Any]) -> None:
     """``<Env>/args.yml`` and ``<Env>/config.yml``."""
-    asked = _ArgumentsFile(**arguments.model_dump()).model_dump(mode="json")
+    signature = sign(_what_is_signed(arguments, config)) if _named_code(arguments, config) else None
+    asked = _ArgumentsFile(**arguments.model_dump(), signature=signature).model_dump(mode="json")
+    asked = {"env": asked.pop("env"), **asked}
     for file, data in {"args.yml": asked, "config.yml": config}.items():
         with replacing(run / name / file) as temporary:
             temporary.write_text(yaml.safe_dump(data, sort_keys=False))
 
 
-def read_arguments(run: Path) -> tuple[Arguments, Path]:
-    """What is in a run's ``args.yml``, and the path of the ``config.yml`` beside it."""
+def check_own(run: Path, arguments: Arguments, config: dict[str, Any], trust: bool) -> None:
+    """A UserError if going on with a run would import code that its ``args.yml`` or ``config.yml`` name, and it is
+    neither the user's own nor to be trusted."""
+    code = _named_code(arguments, config)
+    if not code or trust:
+        return
+    signature = yaml.safe_load(_args_file(run).read_text()).get("signature")
+    if not is_signed(_what_is_signed(arguments, config), signature):
+        raise UserError(
+            f"{run} would import {' and '.join(code)}, and was not trained by you, or was changed since; give `trust` "
+            "if you trust whoever made it"
+        )
+
+
+def _named_code(arguments: Arguments, config: dict[str, Any]) -> list[str]:
+    given = config.get("policy_kwargs")
+    paths = [v for k, v in given.items() if str(k).endswith(("_class", "_fn"))] if isinstance(given, dict) else []
+    others = [f"policy_kwargs {path}" for path in paths if not str(path).startswith(LIBRARIES)]
+    return named_code(arguments.env, arguments, str(config.get("core"))) + others
+
+
+def _what_is_signed(arguments: Arguments, config: dict[str, Any]) -> dict[str, Any]:
+    """All that such code is called with."""
+    options = {key: config.get(key) for key in ("core", "core_kwargs", "policy_kwargs")}
+    return {"env": arguments.env, "env_options": arguments.given(), **options}
+
+
+def _args_file(run: Path) -> Path:
     paths = list(run.glob("*/args.yml"))
     if len(paths) != 1:
         raise UserError(f"{run} is not the folder of a run; give one such as logs/ppo/DemonAttack_1")
+    return paths[0]
+
+
+def read_arguments(run: Path) -> tuple[Arguments, Path]:
+    """What is in a run's ``args.yml``, and the path of the ``config.yml`` beside it."""
+    path = _args_file(run)
     try:
-        asked = _ArgumentsFile.model_validate(yaml.safe_load(paths[0].read_text()))
-        return Arguments(**asked.model_dump(exclude={"version"})), paths[0].with_name("config.yml")
+        asked = _ArgumentsFile.model_validate(yaml.safe_load(path.read_text()))
+        return Arguments(**asked.model_dump(exclude={"version", "signature"})), path.with_name("config.yml")
     except (OSError, ValueError, RecursionError, yaml.YAMLError, ValidationError) as error:
         reason = "; ".join(str(error).splitlines())
-        raise UserError(f"{paths[0]} cannot be used ({reason}), so that the run cannot be resumed") from error
+        raise UserError(f"{path} cannot be used ({reason}), so that the run cannot be resumed") from error
 
 
 def write_result(run: Path, result: RunResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from rims_rl.agents.policies.progressive import check_column
 from rims_rl.agents.saved.policy_files import POLICIES
 from rims_rl.common.errors import UserError
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import Resolved, action_set, resolve
+from rims_rl.envs.names import action_set, resolve
 from rims_rl.suites.job import AgentJob, settings_of
 from rims_rl.suites.plan import Plan, transfer_cells
 from rims_rl.training.carry import Agent, check_carry, parse_carry
@@ -42,17 +43,20 @@ def check_transfers(plan: Plan) -> None:
 
 def _agent(job: AgentJob) -> Agent:
     """As it would be, without the memory that weights take."""
-    settings, env = settings_of(job), resolve(job.env, **job.definition["env_options"])
+    settings, options = settings_of(job), job.definition["env_options"]
     with torch.device("meta"):
         try:
-            policy = POLICIES[settings.policy](*_spaces(env), lambda _: 0.0, **settings.policy_arguments())
+            kinds = _spaces(job.env, json.dumps(options))
+            policy = POLICIES[settings.policy](*kinds, lambda _: 0.0, **settings.policy_arguments())
         except ValueError as error:
             raise UserError(f"{job.name}: {error}") from error
-    return Agent(policy, settings.normalize, action_set(env))
+    return Agent(policy, settings.normalize, action_set(resolve(job.env, **options)))
 
 
 @cache
-def _spaces(env: Resolved) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+def _spaces(name: str, options: str) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """Of an environment, with its options as JSON."""
+    env = resolve(name, **json.loads(options))
     with torch.device("cpu"):
         envs = BaseAlgorithm._wrap_env(make_envs(env, 1, 0), verbose=0, monitor_wrapper=False)
     envs.close()

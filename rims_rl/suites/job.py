@@ -63,19 +63,18 @@ class AgentJob(Job):
     @property
     def speed_group(self) -> tuple[str, str, str, bool]:
         """On Atari, most time goes into the networks and not into the game."""
-        env = "atari" if resolve(self.env).family == "atari" else self.name_of_env
+        env = "atari" if resolve(self.env, **self.definition["env_options"]).family == "atari" else self.name_of_env
         return env, self.algo, self.core, self.source is not None
 
     def measure_speed(self, threads: int) -> float:
         arguments = arguments_of(self, threads)
-        model, evaluation_envs = build(arguments, settings_of(self), resolve_arguments(arguments))
+        model, _ = build(arguments, settings_of(self), resolve_arguments(arguments))  # it never evaluates
         rollout = model.n_steps * model.n_envs
         model.learn(rollout)
         begun, first = time.perf_counter(), model.num_timesteps
         while time.perf_counter() - begun < MEASURED_SECONDS:
             model.learn(rollout, reset_num_timesteps=False)
         speed = (model.num_timesteps - first) / (time.perf_counter() - begun)
-        evaluation_envs.close()
         assert model.env is not None
         model.env.close()
         return speed
@@ -122,9 +121,9 @@ def _train(job: AgentJob, folder: Path, threads: int) -> Path:
         sources = [str(source_run(source, jobs)) for source in job.sources]
         start_from: dict[str, Any] = {"init_from": sources[0]} if arguments.carry else {"columns": sources}
         env = resolve_arguments(arguments)
-        trained = start(arguments.model_copy(update=start_from), settings_of(job), env, folder)
+        trained = start(arguments.model_copy(update=start_from), settings_of(job), env, folder, trust=True)
     elif not is_finished(run):
-        trained = resume(ResumeOptions(run=run))
+        trained = resume(ResumeOptions(run=run, trust=True))
     else:
         return run
     if trained.stopped_by is not None:
@@ -143,11 +142,11 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
         "definition": job.definition,
         "steps": trained.steps,
         "resumed_from": trained.resumed_from,
-        "parameters": load_policy(run)[0].parameter_counts(),
+        "parameters": load_policy(run, trust=True)[0].parameter_counts(),
         "curve": learning_curve(run),
         "on_the_way": on_the_way,
         "evaluation": played,
-        "life": measure_life(run, LIFE_STEPS, job.definition["evaluation"]["seed"], threads),
+        "life": measure_life(run, LIFE_STEPS, job.definition["evaluation"]["seed"], threads, trust=True),
         "random": _play_at_random(job, folder, threads),
         "trained_with": trained.model_dump(include={"date", "rims_rl", "commit", "torch", "numpy", "machine"}),
         **provenance(),
@@ -156,7 +155,8 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
 
 
 def _play(run: Path, evaluation: dict[str, Any], threads: int) -> dict[str, Any]:
-    how = {"episodes": evaluation["episodes"], "seed": evaluation["seed"], "n_envs": N_ENVS, "threads": threads}
+    how: dict[str, Any] = {"episodes": evaluation["episodes"], "seed": evaluation["seed"], "n_envs": N_ENVS}
+    how |= {"threads": threads, "trust": True}  # what a suite names is its user's
     if evaluation["variants"] is not None:
         played = play_variants(run, VariantsOptions(runs=[run], variants=evaluation["variants"], **how))
         return {key: played[key] for key in ("deterministic", "n_envs", "reference", "variants", "notes")}

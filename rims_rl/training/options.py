@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from rims_rl.common.options import CORES, Count, Options
+from rims_rl.common.cores import THREADS
+from rims_rl.common.options import Count, Options
 from rims_rl.runs.folder import Arguments
 
 
@@ -22,7 +23,8 @@ class TrainOptions(Options, Arguments):
 
     model_config = ConfigDict(strict=False)
 
-    threads: Count = CORES
+    threads: Count = THREADS
+    checkpoint_freq: Count = 100_000
     core: str | None = None
     n_timesteps: Count | None = None
     n_envs: Count | None = None
@@ -48,6 +50,7 @@ class ResumeOptions(Options):
 
     run: Path
     n_timesteps: Count | None = None
+    trust: bool = False  # import code that the run names, although somebody else trained it
     progress: bool = False
 
 

@@ -19,13 +19,14 @@ from safetensors.torch import load_file
 from rims_rl.agents import RecurrentPPO
 from rims_rl.common.files import replacing
 from rims_rl.envs.atari.sb3_wrappers import env_arguments
-from rims_rl.envs.minigrid.minigrid_vector import wrapper_arguments
+from rims_rl.envs.minigrid.observation import wrapper_arguments
 from rims_rl.envs.names import Resolved
 
 
 def write_rl_zoo3_folder(run: Path, env: Resolved, model: RecurrentPPO) -> None:
     """The policy of ``model``, the best one of ``run`` if there were evaluations, and how ``env`` is made."""
-    name = env.id.replace("/", "-")  # as rl_zoo3 has it in names of files
+    env_id = env.id.rpartition(":")[2]  # a module goes into its --gym-packages
+    name = env_id.replace("/", "-")  # as rl_zoo3 has it in names of files
     policies = {name: model.policy.state_dict()}
     if (run / "best" / "policy.safetensors").exists():
         policies["best_model"] = load_file(run / "best" / "policy.safetensors")
@@ -33,7 +34,7 @@ def write_rl_zoo3_folder(run: Path, env: Resolved, model: RecurrentPPO) -> None:
     env_kwargs, wrappers = _describe(env)
     normalize = model.get_vec_normalize_env()
     settings = {
-        "args.yml": {"algo": "ppo_lstm", "env": env.id, "seed": model.seed, "env_kwargs": env_kwargs},
+        "args.yml": {"algo": "ppo_lstm", "env": env_id, "seed": model.seed, "env_kwargs": env_kwargs},
         "config.yml": {"normalize": normalize is not None, **wrappers},
     }
     for file, data in settings.items():
@@ -72,7 +73,9 @@ def _describe(env: Resolved) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         wrapper = "stable_baselines3.common.atari_wrappers.AtariWrapper"
         arguments = env_arguments(env.sticky, env.game_mode, env.difficulty)
         return arguments, {"env_wrapper": wrapper, "vec_env_wrapper": around}
+    wrappers = list(env.env_wrapper or [])
     if env.observation is not None:
         wrapper = "rims_rl.envs.minigrid.observation.MinigridObservation"
-        return None, {"env_wrapper": [{wrapper: wrapper_arguments(env.id, env.observation)}]}
-    return None, {}
+        wrappers.append({wrapper: wrapper_arguments(env.id, env.observation)})
+    config = {"env_wrapper": wrappers, "frame_stack": env.frame_stack}
+    return env.env_kwargs, {key: value for key, value in config.items() if value}

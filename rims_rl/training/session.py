@@ -47,7 +47,7 @@ class Session:
         settings: TrainConfig,
         env: Resolved,
         model: RecurrentPPO,
-        evaluation_envs: VecEnv,
+        evaluation_envs: VecEnv | None,
         state: dict[str, Any] | None,
     ) -> None:
         self.run, self.arguments, self.settings, self.model, self.state = run, arguments, settings, model, state

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import torch
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_wrapper
 
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.algorithms.ppo import describe_parameters
 from rims_rl.agents.callbacks.saving import Stopped
+from rims_rl.agents.policies.action_masks import has_masks
 from rims_rl.agents.policies.progressive import check_column, load_columns
 from rims_rl.agents.policies.rims_policies import MlpRimsPolicy
 from rims_rl.agents.saved.checkpoints import other_engine, read_checkpoint
@@ -25,11 +26,14 @@ from rims_rl.common.errors import Diverged, EnvironmentFailed, UserError
 from rims_rl.common.files import clear_leftovers
 from rims_rl.common.signals import stop_at_signal
 from rims_rl.config import zoo
+from rims_rl.config.layers import read_mapping
+from rims_rl.config.policy_choice import is_worth_saying
 from rims_rl.config.training_config import TrainConfig
+from rims_rl.envs.guard import Guarded
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.names import OPTIONS, Resolved, action_set, resolve
+from rims_rl.envs.names import Resolved, action_set, resolve
 from rims_rl.runs.environment import resolve_saved
-from rims_rl.runs.folder import Arguments, claim, is_finished, lock, read_arguments
+from rims_rl.runs.folder import Arguments, check_own, claim, is_finished, lock, read_arguments
 from rims_rl.training.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.training.options import ResumeOptions, TrainOptions, TrainResult
 from rims_rl.training.session import Session
@@ -37,6 +41,7 @@ from rims_rl.training.session import Session
 __all__ = ["ResumeOptions", "TrainOptions", "TrainResult", "build", "resume", "start", "train"]
 
 ALGORITHMS = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
+LARGE_REWARD = 1e4  # from here on, values are hard to learn with any learning rate
 log = logging.getLogger(__name__)
 
 
@@ -48,7 +53,9 @@ def train(options: TrainOptions) -> TrainResult:
         raise UserError("`columns` and `init_from` are two ways to use what was learned; give one of them")
     layers = [("`settings`", settings)] if (settings := options.all_settings()) else []
     env = resolve_arguments(options)
-    config = zoo.load(env, options.algo, file=options.config, layers=layers).config
+    config, sources = zoo.load(env, options.algo, file=options.config, layers=layers)
+    if is_worth_saying(sources["policy"], config.policy):
+        log.info("%s, so that %s reads them", sources["policy"], config.policy)
     return start(options.arguments(), config, env, options.logdir, options.trust, options.progress)
 
 
@@ -62,10 +69,13 @@ def start(
 ) -> TrainResult:
     """The same, with hyperparameters that have been read and the environment that was asked for."""
     model, evaluation_envs = build(arguments, settings, env)
+    assert model.env is not None
+    if has_masks(model.env):
+        log.info("%s says with action_masks() what is possible, and only that is done", env.id)
     if arguments.init_from is not None:
         _start_from(Path(arguments.init_from), arguments, env, model, trust)
     elif arguments.columns:
-        _start_beside([Path(run) for run in arguments.columns], model)
+        _start_beside([Path(run) for run in arguments.columns], model, trust)
     run = claim(logdir, arguments.algo, env.name)
     with lock(run):
         return _train(Session(run, arguments, settings, env, model, evaluation_envs, None), progress)
@@ -75,6 +85,7 @@ def resume(options: ResumeOptions) -> TrainResult:
     """Go on with a run from its newest checkpoint."""
     run, n_timesteps = options.run, options.n_timesteps
     arguments, config = read_arguments(run)
+    check_own(run, arguments, read_mapping(config), options.trust)
     settings = zoo.load_saved(config, arguments.algo, {} if n_timesteps is None else {"n_timesteps": n_timesteps})
     with lock(run):
         clear_leftovers(run)
@@ -82,8 +93,8 @@ def resume(options: ResumeOptions) -> TrainResult:
         steps = state["num_timesteps"]
         if steps >= settings.n_timesteps and (is_finished(run) or n_timesteps is not None):
             raise UserError(
-                f"{run} has finished its {settings.n_timesteps:,} steps; to train it longer, give `n_timesteps` with "
-                f"more than {steps}"
+                f"{run} has been trained for {steps:,} steps; to train it longer, give `n_timesteps` with more than "
+                f"{steps}, got {settings.n_timesteps}"
             )
         env = resolve_arguments(arguments)
         model, evaluation_envs = build(arguments, settings, env)
@@ -99,22 +110,25 @@ def resume(options: ResumeOptions) -> TrainResult:
 
 def resolve_arguments(arguments: Arguments) -> Resolved:
     """The environment that a run was asked for."""
-    return resolve(arguments.env, **{option: getattr(arguments, option) for option in OPTIONS})
+    return resolve(arguments.env, **arguments.given())
 
 
-def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[RecurrentPPO, VecEnv]:
-    """The model with its environments, and the environments for evaluations."""
+def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[RecurrentPPO, VecEnv | None]:
+    """The model with its environments, and the environments for evaluations, if there will be any."""
     check_device(arguments.device)
     torch.set_num_threads(arguments.threads)
     seed, threads = arguments.seed, arguments.threads
     envs = make_envs(env, settings.n_envs, seed, threads)
-    evaluation_envs = make_envs(env, min(8, arguments.eval_episodes), seed, threads, clip_rewards=False)
+    evaluation_envs: VecEnv | None = None
+    if arguments.eval_freq:
+        evaluation_envs = make_envs(env, min(8, arguments.eval_episodes), seed, threads, clip_rewards=False)
     make, kwargs = ALGORITHMS[arguments.algo], settings.algorithm_kwargs()
     kwargs |= {"seed": seed, "device": arguments.device, "policy_kwargs": settings.policy_arguments()}
     try:
         if settings.normalize:
             envs = VecNormalize(envs)
-            evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
+            if evaluation_envs is not None:
+                evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
         model = make(settings.policy, envs, **kwargs)
     except ValueError as error:  # what only shows when the environment is known
         raise UserError(str(error)) from error
@@ -164,13 +178,13 @@ def _start_from(path: Path, arguments: Arguments, env: Resolved, model: Recurren
         start_from_statistics(normalize, statistics)
 
 
-def _start_beside(runs: list[Path], model: RecurrentPPO) -> None:
+def _start_beside(runs: list[Path], model: RecurrentPPO, trust: bool) -> None:
     """Make saved policies the frozen columns of a progressive network."""
     if model.get_vec_normalize_env() is not None:
         raise UserError("`columns` needs normalize=false: columns would read numbers that were normalized for others")
     sources = []
     for run in runs:
-        source, description = load_policy(run)
+        source, description = load_policy(run, trust=trust)
         if description.normalization is not None:
             raise UserError(f"`columns` {run} was trained with normalize=true, and columns need normalize=false")
         check_column(_policy(model), source, f"`columns` {run}")
@@ -182,6 +196,7 @@ def _train(session: Session, progress: bool) -> TrainResult:
     """Train to the end, or until a signal."""
     model, checkpoints = session.model, session.checkpoints
     log.info("%s\n%s", describe_parameters(model.policy), session.run)
+    _announce_steps(session)
     signals: list[int] = []
 
     def stop(number: int) -> None:
@@ -211,6 +226,28 @@ def _train(session: Session, progress: bool) -> TrainResult:
     )
 
 
+def _announce_steps(session: Session) -> None:
+    """Training goes by whole rollouts, which may be much more than what was asked for."""
+    model, asked = session.model, session.settings.n_timesteps
+    rollout = model.n_steps * model.n_envs
+    left = asked - (session.state["num_timesteps"] if session.state else 0)
+    more = -left % rollout
+    if more > asked / 100:
+        log.info(
+            "it will be %s steps instead of %s: whole rollouts of n_steps * n_envs = %s * %s = %s",
+            *(f"{number:,}" for number in (asked + more, asked, model.n_steps, model.n_envs, rollout)),
+        )
+
+
+def _against_divergence(session: Session) -> str:
+    """What may help: not always smaller steps."""
+    guarded = unwrap_vec_wrapper(session.model.env, Guarded)  # type: ignore[arg-type]
+    if guarded is not None and guarded.largest_reward > LARGE_REWARD:
+        largest = f"{guarded.largest_reward:.1g}"
+        return f"rewards are as large as {largest}: let the environment give smaller ones, or try normalize=true"
+    return f"try a smaller learning_rate than {session.settings.learning_rate}, or normalize=true"
+
+
 def _why_stopped(error: EnvironmentFailed | Diverged | OSError, session: Session) -> str:
     """What ended training, and what to do about it. The traceback of an environment goes into the run's log."""
     run, steps, newest = session.run, session.model.num_timesteps, session.checkpoints.newest
@@ -219,7 +256,7 @@ def _why_stopped(error: EnvironmentFailed | Diverged | OSError, session: Session
     if isinstance(error, Diverged):
         return (
             f"training diverged: after {steps:,} steps {error}; {run} holds the policy as it was after "
-            f"{newest or 0:,}; try a smaller learning_rate than {session.settings.learning_rate}, or normalize=true"
+            f"{newest or 0:,}; {_against_divergence(session)}"
         )
     if isinstance(error, OSError):
         reason = f"{error.strerror or error}, {error.filename or run}"

@@ -213,7 +213,7 @@ def test_policy_arguments_are_those_of_the_policy():
         ("policy_kwargs.net_archh=[64]", "takes no policy_kwargs.net_archh (value [64]); did you mean net_arch?"),
         ("policy_kwargs.zzz=1", "it takes activation_fn, "),
         ("policy_kwargs.num_rims=3", "write num_rims instead of policy_kwargs.num_rims (value 3)"),
-        ("policy_kwargs.activation_fn=ReLU", "dotted path such as torch.nn.ReLU, got 'ReLU'"),
+        ("policy_kwargs.activation_fn=ReLU", "dotted path, such as my_module.MyClass or torch.nn.ReLU, got 'ReLU'"),
         ("batch_size=300", "--set: batch_size must divide n_steps * n_envs = 128 * 8 = 1024, got 300; 256 would do"),
         ("n_steps=100", "ppo.yml: atari: batch_size must divide n_steps * n_envs = 100 * 8 = 800, got 256; 200 would"),
         ("sequence_length=100", "--set: sequence_length must divide n_steps = 128"),

@@ -10,10 +10,11 @@ from minigrid.wrappers import RGBImgPartialObsWrapper
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.preprocessing import is_image_space
 
-from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
+from rims_rl.envs.make import make_envs
 from rims_rl.envs.minigrid.missions import VOCABULARY, encode_mission
 from rims_rl.envs.minigrid.new_objects import SHAPES
 from rims_rl.envs.minigrid.observation import MinigridObservation
+from rims_rl.envs.names import resolve
 from rims_rl.envs.registration import PICKUPS
 
 OURS = [f"RimsRL/Pickup-{variant}-v0" for variant in PICKUPS]
@@ -93,7 +94,7 @@ def test_all_variants_of_the_task_have_one_observation_space():
 
 @pytest.mark.parametrize("name", ["MultiRoom-N2-S4-v0", "MultiRoom-N4-S5-v1", "MultiRoom-N6-v0"])
 def test_multiroom_tells_where_the_goal_is(name):
-    envs = make_minigrid(f"MiniGrid-{name}", 1, "symbolic", seed=3)
+    envs = make_envs(resolve(f"MiniGrid-{name}"), 1, 3).unwrapped
     observation = envs.reset()
     assert set(observation) == {"direction", "goal", "image", "mission"}
     env = envs.envs[0].unwrapped

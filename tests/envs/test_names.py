@@ -51,7 +51,7 @@ def test_a_typo_gets_the_closest_names(typo, words):
 
 def test_options_of_atari_games_are_kept():
     env = resolve("Breakout", backend="sb3", game_mode=4, difficulty=1)
-    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1, "observation": None, "distractors": None}
+    assert env.options == {"backend": "sb3", "game_mode": 4, "difficulty": 1}
 
 
 @pytest.mark.parametrize(

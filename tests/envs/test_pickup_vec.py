@@ -10,7 +10,6 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.minigrid.minigrid_vector import make_minigrid
 from rims_rl.envs.names import resolve
 from rims_rl.envs.pickup.pickup_vector import PickupVecEnv
 from rims_rl.envs.registration import KNOWN, PICKUPS
@@ -27,7 +26,8 @@ OTHER_ROOMS = [
 
 
 def both(name, image="symbolic", **kwargs):
-    return [make_minigrid(name, NUM_ENVS, image, 3, vec_env_cls=kind, **kwargs) for kind in (DummyVecEnv, PickupVecEnv)]
+    envs = [resolve(name, observation=image, vec_env=kind) for kind in ("dummy", None)]
+    return [make_envs(env, NUM_ENVS, 3, **kwargs).unwrapped for env in envs]
 
 
 def actions_of(envs, steps):
@@ -143,8 +143,8 @@ def test_who_looks_at_an_environment_sees_it_as_it_is(register):
 def test_a_window_shows_every_step(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     shown = []
-    for kind in (DummyVecEnv, PickupVecEnv):
-        envs = make_minigrid("RimsRL/Pickup-Known-v0", 1, "symbolic", 0, "human", kind)
+    for kind in ("dummy", None):
+        envs = make_envs(resolve("PickupKnown", vec_env=kind), 1, 0, render_mode="human")
         envs.reset()
         for action in (2, 0, 2, 1):
             envs.step(np.array([action]))
@@ -160,6 +160,6 @@ def test_only_pick_up_tasks_are_stepped_together():
     other = make_envs(resolve("BabyAI-GoToLocal-v0"), 2, 0)
     assert type(ours.unwrapped) is PickupVecEnv and type(other.unwrapped) is DummyVecEnv
     ours.reset()
-    theirs = make_minigrid(env.id, 2, "rgb", 0)
+    theirs = make_envs(env._replace(vec_env="dummy"), 2, 0)
     theirs.reset()
     assert settings_of(env, ours) == settings_of(env, theirs)

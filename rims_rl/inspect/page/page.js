@@ -64,6 +64,9 @@ const short = (number) => String(Number(number.toPrecision(4)));
 const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
 const clamp = (number, low, high) => Math.min(Math.max(number, low), high);
 
+/** Not so tall that the timeline, all of it, does not fit below. */
+const tallest = (most) => clamp(innerHeight - HEIGHT - 290, 180, most);
+
 // -------------------------------------------------------------------------------------------------------- the screen
 
 let drawnStep = -1, decoding = false;
@@ -96,7 +99,7 @@ async function drawFrame() {
 /** As large as fits, and heat map exactly over game. */
 function sizeScreen() {
   const game = $("game"), heat = $("heat");
-  const scale = Math.min($("screen").clientWidth / game.width, 400 / game.height);
+  const scale = Math.min($("screen").clientWidth / game.width, tallest(400) / game.height);
   for (const canvas of [game, heat]) {
     canvas.style.width = `${game.width * scale}px`;
     canvas.style.height = `${game.height * scale}px`;
@@ -185,7 +188,7 @@ function drawAttention() {
 
 // -------------------------------------------------------------------------------------------------- who hears whom
 
-const graphSize = () => Math.min($("graph").clientWidth, 300);
+const graphSize = () => Math.min($("graph").clientWidth, tallest(300));
 
 function graphPoints(size) {
   const radius = size / 2 - 38;
@@ -402,8 +405,7 @@ function follow() {
 // ------------------------------------------------------------------------------------------------- drawing, in general
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const hue = (rim) => Math.round(360 * rim / RIMS + 250) % 360;
-const colour = (rim) => `oklch(${css("--lightness")} 0.15 ${hue(rim)})`;
+const colour = (rim) => `hsl(${360 * (rim / RIMS + 0.62) % 360} 60% 58%)`; // as rim_colours in Python
 
 function element(tag, text = "", kind = "") {
   const made = document.createElement(tag);
@@ -564,7 +566,7 @@ function begin() {
   $("timeline").setAttribute("aria-valuemax", STEPS - 1);
   for (let rim = 0; rim < RIMS; rim++) {
     const button = element("button", rim, "rim");
-    button.style.setProperty("--hue", hue(rim));
+    button.style.setProperty("--colour", colour(rim));
     button.title = `RIM ${rim}`;
     button.addEventListener("click", () => choose(rim));
     $("rims").append(button);

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rims_rl.common.options import CORES
+from rims_rl.common.cores import CORES
 from rims_rl.jobs.engines.engine import Listener, Outcome, Running, run_with
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.jobs.job import Job

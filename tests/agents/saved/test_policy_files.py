@@ -164,7 +164,7 @@ def damage(kind, folder):
         ("another format", "format 1"),
         ("unknown policy", "does not describe a policy.*os.system"),
         ("unknown core", "does not describe a policy.*no_such_core"),
-        ("core by path", "'os.system' would import code"),
+        ("core by path", "would import the core os.system, and was not trained by you"),
         ("huge observation", "too large"),
     ],
 )
@@ -187,7 +187,7 @@ def test_damaged_and_hostile_files_are_refused_and_nothing_is_run(kind, words, t
         ("not finite", "'action_net.weight' holds values that are not finite"),
         ("no description", "has weights but no description"),
         ("not JSON", "cannot be read"),
-        ("core by path", "'os.system' would import code"),
+        ("core by path", "would import the core os.system, and was not trained by you"),
         ("zip", "damaged or not a safetensors file"),
         ("missing", "there is no file"),
     ],

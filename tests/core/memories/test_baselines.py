@@ -128,13 +128,17 @@ def no_core(input_size, hidden_size, num_layers=1):
 
 
 def test_what_is_no_core_is_named():
-    with pytest.raises(ValueError, match=r"no_core' must make a rims_rl\.core\.Core, got Linear; let it inherit that"):
+    with pytest.raises(ValueError, match=r"no_core' must make a rims_rl\.core\.Core, .*got Linear"):
         make_core(f"{__name__}.no_core", 5, 12, 4, 2, 1)
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("rim", "did you mean 'rims'"), ("perceptron", "dotted path"), ("no.such.Core", "cannot be imported: No module")],
+    [
+        ("rim", "did you mean 'rims'"),
+        ("perceptron", "dotted path"),
+        ("no.such.Core", "cannot be imported: ModuleNotFoundError"),
+    ],
 )
 def test_an_unknown_core_is_answered_with_what_there_is(name, words):
     with pytest.raises(ValueError, match=words):
