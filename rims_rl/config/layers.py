@@ -30,7 +30,7 @@ def validate(
     """The layers put together and checked, and where each value comes from; ``hint`` may know an unknown key."""
     values, sources = _merge(layers)
     try:
-        return model.model_validate(_unflatten(values)), sources
+        return model.model_validate(unflatten(values)), sources
     except ValidationError as error:
         detail = error.errors()[0]
         key = str(detail["loc"][0])
@@ -125,7 +125,8 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+    """The other way round."""
     values: dict[str, Any] = {}
     for name, value in flat.items():
         *parents, key = name.split(".")

@@ -7,9 +7,11 @@ import shlex
 import signal
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
@@ -59,8 +61,10 @@ def start(
     logdir: Path,
     trust: bool = False,
     progress: bool = False,
+    callbacks: Sequence[BaseCallback] = (),
 ) -> TrainResult:
-    """The same, with hyperparameters that have been read and the environment that was asked for."""
+    """The same, with hyperparameters that have been read, the environment that was asked for, and callbacks of
+    Stable-Baselines3 beside our own."""
     model, evaluation_envs = build(arguments, settings, env)
     if arguments.init_from is not None:
         _start_from(Path(arguments.init_from), arguments, env, model, trust)
@@ -68,10 +72,10 @@ def start(
         _start_beside([Path(run) for run in arguments.columns], model)
     run = claim(logdir, arguments.algo, env.name)
     with lock(run):
-        return _train(Session(run, arguments, settings, env, model, evaluation_envs, None), progress)
+        return _train(Session(run, arguments, settings, env, model, evaluation_envs, None, callbacks), progress)
 
 
-def resume(options: ResumeOptions) -> TrainResult:
+def resume(options: ResumeOptions, callbacks: Sequence[BaseCallback] = ()) -> TrainResult:
     """Go on with a run from its newest checkpoint."""
     run, n_timesteps = options.run, options.n_timesteps
     arguments, config = read_arguments(run)
@@ -94,7 +98,8 @@ def resume(options: ResumeOptions) -> TrainResult:
                     f"in C need a C compiler), or set exact_resume: false in {config.with_name('args.yml')}"
                 )
             log.warning("%s, so that the last bits will differ", difference)
-        return _train(Session(run, arguments, settings, env, model, evaluation_envs, state), options.progress)
+        session = Session(run, arguments, settings, env, model, evaluation_envs, state, callbacks)
+        return _train(session, options.progress)
 
 
 def resolve_arguments(arguments: Arguments) -> Resolved:
