@@ -34,7 +34,7 @@ def _train(
     ] = None,
     algo: Algo = "ppo",
     core: Annotated[
-        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/cores.md.")
+        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/reference/cores.md.")
     ] = None,
     n_timesteps: Annotated[int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps to train for.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
@@ -51,7 +51,7 @@ def _train(
     difficulty: Difficulty = None,
     observation: Annotated[str | None, typer.Option(help="Of MiniGrid and BabyAI: symbolic (default) or rgb.")] = None,
     distractors: Annotated[
-        str | None, typer.Option(help="Over the frames of Atari games: known; docs/distractors.md has others.")
+        str | None, typer.Option(help="Over the frames of Atari games: known; docs/how-to/distractors.md has others.")
     ] = None,
     checkpoint_freq: Annotated[
         int, typer.Option(min=1, help="Steps between checkpoints: what a crash may cost. A few minutes on Atari.")

@@ -62,14 +62,14 @@ def _tune(
     run = run_options(jobs, threads, engine, ray_address, gpus)
     options = TuneOptions(
         env=env,
-        cores=core or ["rims"],
+        cores=tuple(core or ["rims"]),
         algo=algo,
         trials=trials,
         n_timesteps=n_timesteps,
         n_envs=n_envs,
         space=space,
-        sampler=sampler,
-        pruner=pruner,
+        sampler=sampler,  # type: ignore[arg-type]  # checked there
+        pruner=pruner,  # type: ignore[arg-type]
         evaluations=evaluations,
         eval_episodes=eval_episodes,
         storage=storage,
