@@ -79,8 +79,16 @@ def _train(
     keep_policies_every: Annotated[
         int, typer.Option(min=0, help="Keep the policy in RUN/policies every so many steps; 0: never.")
     ] = 0,
+    callbacks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--callback",
+            metavar="PATH[:KEY=VALUE,...]",
+            help="A callback of Stable-Baselines3, by its dotted path; may be given several times.",
+        ),
+    ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n besides.")
+        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n and --callback besides.")
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -90,13 +98,14 @@ def _train(
 
     if resume is not None:
         given = [p.opts[0] for p in context.command.params if p.name and was_given(context, p.name)]
-        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps")]:
+        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps", "--callback")]:
             raise UserError(f"--resume takes its settings from {resume}, and only -n besides; leave out {others[0]}")
-        print_training(train.resume(train.ResumeOptions(run=resume, n_timesteps=n_timesteps, progress=True)))
+        options = train.ResumeOptions(run=resume, n_timesteps=n_timesteps, callbacks=callbacks or [], progress=True)
+        print_training(train.resume(options))
         return
     if env is None:
         raise UserError("what to train on is missing: give --env, such as --env DemonAttack, or --resume RUN")
-    options = train.TrainOptions(
+    new = train.TrainOptions(
         env=env,
         backend=backend,
         game_mode=game_mode,
@@ -115,6 +124,7 @@ def _train(
         carry=carry,
         columns=list(columns or []),
         keep_policies_every=keep_policies_every,
+        callbacks=callbacks or [],
         core=core,
         n_timesteps=n_timesteps,
         n_envs=n_envs,
@@ -124,7 +134,7 @@ def _train(
         trust=trust,
         progress=True,
     )
-    print_training(train.train(options))
+    print_training(train.train(new))
 
 
 def print_training(result: "TrainResult") -> None:

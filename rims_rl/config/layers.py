@@ -116,6 +116,15 @@ def parse_overrides(
     return layer
 
 
+def parse_mapping(text: str, where: str) -> dict[str, Any]:
+    """``"freq=10, name=mine"``, with values in YAML: keyword arguments."""
+    pairs = re.split(r",(?=\s*\w+\s*=)", text) if text.strip() else []
+    if bad := next((pair for pair in pairs if not re.match(r"\s*\w+\s*=", pair)), None):
+        raise UserError(f"{where}: {bad!r} must be key=value, with commas between them")
+    parts = (pair.partition("=") for pair in pairs)
+    return {key.strip(): _read_yaml(value, where) for key, _, value in parts}
+
+
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings -> one, whose keys have dots."""
     flat: dict[str, Any] = {}

@@ -29,6 +29,7 @@ class TrainOptions(Options, Arguments):
     config: Path | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     logdir: Path = Path("logs")
+    callbacks: list[str] = Field(default_factory=list)  # of Stable-Baselines3: dotted.path:key=value,key=value
     trust: bool = False  # load files that can run code
     progress: bool = False  # show a bar
 
@@ -48,6 +49,7 @@ class ResumeOptions(Options):
 
     run: Path
     n_timesteps: Count | None = None
+    callbacks: list[str] = Field(default_factory=list)  # they are not kept in the run
     progress: bool = False
 
 

@@ -34,6 +34,7 @@ from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.folder import Arguments, claim, is_finished, lock, read_arguments
 from rims_rl.training.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.training.options import ResumeOptions, TrainOptions, TrainResult
+from rims_rl.training.own_callbacks import make_callbacks
 from rims_rl.training.session import Session
 
 __all__ = ["ResumeOptions", "TrainOptions", "TrainResult", "build", "resume", "start", "train"]
@@ -48,10 +49,11 @@ def train(options: TrainOptions) -> TrainResult:
         raise UserError(f"`carry` {options.carry} says what to take over, and `init_from` from which run; give both")
     if options.columns and options.init_from is not None:
         raise UserError("`columns` and `init_from` are two ways to use what was learned; give one of them")
+    callbacks = make_callbacks(options.callbacks)
     layers = [("`settings`", settings)] if (settings := options.all_settings()) else []
     env = resolve_arguments(options)
     config = zoo.load(env, options.algo, file=options.config, layers=layers).config
-    return start(options.arguments(), config, env, options.logdir, options.trust, options.progress)
+    return start(options.arguments(), config, env, options.logdir, options.trust, options.progress, callbacks)
 
 
 def start(
@@ -78,6 +80,7 @@ def start(
 def resume(options: ResumeOptions, callbacks: Sequence[BaseCallback] = ()) -> TrainResult:
     """Go on with a run from its newest checkpoint."""
     run, n_timesteps = options.run, options.n_timesteps
+    callbacks = [*make_callbacks(options.callbacks), *callbacks]
     arguments, config = read_arguments(run)
     settings = zoo.load_saved(config, arguments.algo, {} if n_timesteps is None else {"n_timesteps": n_timesteps})
     with lock(run):

@@ -55,6 +55,8 @@ def plan_search(options: TuneOptions) -> Experiment:
     settings = _settings(options)
     steps = zoo.load(env, options.algo, layers=[("`settings`", settings)]).config.n_timesteps
     spaces = {core: read_space(options.algo, core, options.space) for core in options.cores}
+    if options.callbacks:
+        raise UserError("`callbacks` are of one training; leave them out of a search")
     for core, space in spaces.items():
         _check_keys(options, settings | {"core": core}, space)
     evaluated = {"eval_freq": max(1, steps // options.evaluations), "checkpoint_freq": max(1, steps // 4)}

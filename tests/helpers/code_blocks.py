@@ -1,7 +1,7 @@
 """The examples of the documentation, run as a reader would, but for less time.
 
 A page is run from its top to its end, in one folder of its own. Blocks of ``python`` share their names. Of ``sh``,
-lines that begin with ``rims-rl`` are run with ``BUDGETS`` added, which win over what the page says: fewer steps and episodes.
+lines that begin with ``rims-rl`` are run with ``BUDGETS`` added, which win over what the page says: fewer steps.
 What would take hours even so (``ONLY_READ``) is read by the grammar of the command line, and no more; what is not ours
 (``OTHERS``) is passed over. Two comments before a block say more, and are not shown::
 
@@ -63,14 +63,18 @@ def run_page(page: Path) -> int:
     """Run all blocks of a page in the current folder; how many."""
     text, names, count = page.read_text(), {}, 0
     make_runs(text)
-    for comments, language, block in BLOCK.findall(text):
+    blocks = BLOCK.findall(text)
+    for comments, _, block in blocks:  # a page may show a file after the command that reads it
+        for name in re.findall(r"<!-- file: (.*?) -->", comments):
+            Path(name).write_text(block)
+    for comments, language, block in blocks:
         said = re.findall(r"<!-- (file|first): (.*?) -->", comments)
         for code in (value for kind, value in said if kind == "first"):
             exec(compile(code, page.name, "exec"), names)
         count += language in ("python", "sh", "yaml")
-        if files := [value for kind, value in said if kind == "file"]:
-            Path(files[0]).write_text(block)
-        elif language == "python":
+        if any(kind == "file" for kind, _ in said):
+            continue
+        if language == "python":
             exec(compile(block, page.name, "exec"), names)
         elif language == "sh":
             for line in re.sub(r"\\\n", " ", block).splitlines():
