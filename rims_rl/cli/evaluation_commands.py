@@ -16,6 +16,7 @@ from rims_rl.cli.options import (
     Seed,
     Threads,
     Trust,
+    local_run,
     read_rims,
     was_given,
 )
@@ -29,8 +30,8 @@ def _evaluate(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment; with "
-            "--variants, one or several.",
+            help="Folder of a run, its folder best, a .safetensors file, or hf:owner/name; with --random, an "
+            "environment; with --variants, one or several.",
         ),
     ],
     variants: Annotated[
@@ -58,6 +59,7 @@ def _evaluate(
     from rims_rl.cli.evaluation_tables import print_each_drop, print_evaluation, print_variants
     from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 
+    runs = [local_run(run) for run in runs]
     common: dict[str, Any] = {
         "episodes": episodes,
         "deterministic": deterministic,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads, read_rims
+from rims_rl.cli.options import CORES, Deterministic, Drop, Force, Seed, Threads, local_run, read_rims
 
 
 @app.command("enjoy")
@@ -37,7 +37,7 @@ def _enjoy(
     from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 
     options = EnjoyOptions(
-        run=run,
+        run=local_run(run),
         out=out,
         episodes=episodes,
         max_steps=max_steps,
@@ -87,7 +87,7 @@ def _inspect(
     from rims_rl.inspect.record import InspectOptions, inspect
 
     options = InspectOptions(
-        run=run,
+        run=local_run(run),
         out=out,
         html=html,
         pictures=pictures,

@@ -18,6 +18,7 @@ from rims_rl.cli.options import (
     Settings,
     Threads,
     Trust,
+    local_run,
     was_given,
 )
 from rims_rl.common.errors import UserError
@@ -61,7 +62,8 @@ def _train(
         typer.Option("--exact-resume", help="Start all games again at each checkpoint, so that resuming is exact."),
     ] = False,
     init_from: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Start with its weights: a run's folder or a .safetensors file.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Start with its weights: a run's folder, a .safetensors file, hf:owner/name."),
     ] = None,
     carry: Annotated[
         str | None,
@@ -120,7 +122,7 @@ def _train(
         eval_episodes=eval_episodes,
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
-        init_from=init_from,
+        init_from=init_from and local_run(init_from),
         carry=carry,
         columns=list(columns or []),
         keep_policies_every=keep_policies_every,

@@ -29,7 +29,7 @@ ONLY_READ = ("suite", "supervised", "transfer", "bench")
 PPO = ["n_epochs=1", "batch_size=16"]
 SIZES = ["num_rims=3", "num_active=2", "rim_size=4", "n_steps=8", "sequence_length=8"]
 BUDGETS = {
-    "train": ["-n", "48", "--n-envs", "2", "--eval-freq", "0", "--threads", "1"],
+    "train": ["-n", "96", "--n-envs", "2", "--eval-freq", "0", "--threads", "1"],
     "tune": [
         "-n",
         "256",
@@ -109,7 +109,7 @@ def budget(words: list[str]) -> list[str]:
     if words[0] != "train":
         return more
     if "--resume" in words:
-        return ["-n", "96"]
+        return ["-n", "160"]
     settings = SIZES if "a2c" in words else SIZES + PPO
     return [*more, *(word for setting in settings for word in ("--set", setting))]
 
@@ -125,8 +125,9 @@ def read_words(words: list[str]) -> None:
 
 def make_runs(text: str) -> None:
     """The runs that a page uses and does not train itself."""
-    trained = set(re.findall(r"rims-rl train --env (\S+)", text))
-    named = set(re.findall(r"logs/ppo/([\w.-]+)_\d", text)) | (
+    shells = "".join(block for _, language, block in BLOCK.findall(text) if language == "sh")
+    trained = set(re.findall(r"rims-rl train --env (\S+)", shells))
+    named = set(re.findall(r"logs/ppo/([\w.-]+)_[\d*]", text)) | (
         {"CartPole-v1"} if re.search(r"\bRUN\b", text) else set()
     )
     for env in sorted(named - trained):
