@@ -126,7 +126,7 @@ def read_words(words: list[str]) -> None:
 def make_runs(text: str) -> None:
     """The runs that a page uses and does not train itself."""
     shells = "".join(block for _, language, block in BLOCK.findall(text) if language == "sh")
-    trained = set(re.findall(r"rims-rl train --env (\S+)", shells))
+    trained = {env.split(":")[-1].replace("/", "-") for env in re.findall(r"rims-rl train --env (\S+)", shells)}
     named = set(re.findall(r"logs/ppo/([\w.-]+)_[\d*]", text)) | (
         {"CartPole-v1"} if re.search(r"\bRUN\b", text) else set()
     )
