@@ -5,6 +5,7 @@ docs/results. With ``--check`` nothing is written, and stale tables are named.
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -84,6 +85,24 @@ def _exported() -> str:
     return _table(("batch", "torch", "onnx", "pt2"), rows)
 
 
+def _stability() -> str:
+    result = _read("bench_stability")
+    rows = []
+    for core in dict.fromkeys(case["core"] for case in result["cases"]):
+        cases = [case["largest_state"] for case in result["cases"] if case["core"] == core]
+        rows.append((f"`{core}`", *(", ".join(map(_state, sorted(states, key=_beyond))) for states in cases)))
+    rates = dict.fromkeys(f"{case['learning_rate']:g}" for case in result["cases"])
+    return _table(("core", *(f"learning rate {rate}" for rate in rates)), rows)
+
+
+def _beyond(state: float | None) -> float:
+    return math.inf if state is None else state
+
+
+def _state(state: float | None) -> str:
+    return "NaN" if state is None else f"{state:.2g}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "bench_train": lambda: _training("bench_train", ceilings=True),
     "bench_train_parts": _where_the_time_goes,
@@ -92,6 +111,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench_update": _update,
     "bench_supervised": _supervised,
     "bench_export": _exported,
+    "bench_stability": _stability,
 }
 
 

@@ -1,4 +1,4 @@
-"""``rims-rl bench``: measure speed."""
+"""``rims-rl bench``: measure speed, and how stable training is."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from rims_rl.cli.app import app
 from rims_rl.cli.options import RESULTS, Out, Quick, Repeats, Threads
 
-bench = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
+bench = typer.Typer(help="Measure speed on this machine, and how stable training is.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 
@@ -94,6 +94,22 @@ def _bench_trace(
 
     result = bench_trace(BenchOptions(threads=threads, repeats=repeats, quick=quick, progress=True))
     _finish(result, out, print_trace)
+
+
+@bench.command("stability")
+def _bench_stability(
+    core: Annotated[list[str] | None, typer.Option(help="As for train; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each core with each learning rate.")] = 12,
+    quick: Quick = False,
+    out: Out = RESULTS / "bench_stability.json",
+) -> None:
+    """Train on CartPole many times, and see how large the state of a core becomes."""
+    from rims_rl.bench.bench_stability import bench_stability
+    from rims_rl.bench.measure import BenchOptions
+    from rims_rl.cli.bench_tables import print_stability
+
+    cores = core or ["rims", "rims-robust", "lstm", "gru"]
+    _finish(bench_stability(cores, BenchOptions(repeats=seeds, quick=quick)), out, print_stability)
 
 
 def _finish(result: dict[str, Any], out: Path, show: Callable[[dict[str, Any]], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -102,6 +103,19 @@ def print_trace(result: dict[str, Any]) -> None:
         table.add_row(case["input"], str(case["batch"]), *(f"{us:.0f}" for us in case["us"].values()))
     Console().print(table)
     _print_targets(result, ".3f")
+
+
+def print_stability(result: dict[str, Any]) -> None:
+    table = Table(title=f"Largest state after training on CartPole, {result['seeds']} seeds")
+    for column in ("core", "learning rate", "median", "largest", "diverged"):
+        table.add_column(column, justify="left" if column == "core" else "right", no_wrap=True)
+    for case in result["cases"]:
+        finite = [state for state in case["largest_state"] if state is not None]
+        numbers = (f"{median(finite):.3g}", f"{max(finite):.3g}") if finite else ("", "")
+        diverged = str(len(case["largest_state"]) - len(finite))
+        table.add_row(case["core"], f"{case['learning_rate']:g}", *numbers, diverged)
+    Console().print(table)
+    _print_targets(result, ".2f")
 
 
 def _print_targets(result: dict[str, Any], digits: str) -> None:

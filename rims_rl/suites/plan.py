@@ -87,7 +87,7 @@ class Suite(_Model):
     ``n_timesteps`` instead of ``steps``: cores are compared at equal steps.
 
     Supervised tasks have settings of their own, over which come ``core``, ``num_rims``, ``num_active`` and
-    ``core_kwargs`` of the core, and what it has under ``supervised``.
+    ``core_kwargs`` of the core, and what it has under ``supervised``: for all tasks, or by the name of a task.
     """
 
     title: str
@@ -233,7 +233,7 @@ def _supervised_jobs(suite: Suite, file: str) -> list[SupervisedJob]:
     jobs = []
     for seed, task, core in product(suite.seeds, suite.supervised, suite.cores):
         try:
-            config = _task_config(find_task(task), suite.supervised[task], suite.cores[core], _core_of(suite, core))
+            config = _task_config(find_task(task), suite, core)
         except UserError as error:
             raise UserError(f"{file}: supervised.{task}, {core}: {error}") from error
         jobs.append(SupervisedJob(find_task(task), config, seed, label=f"{task}_{core}"))
@@ -241,10 +241,14 @@ def _supervised_jobs(suite: Suite, file: str) -> list[SupervisedJob]:
     return jobs
 
 
-def _task_config(task: type[Task], settings: Values, of_core: Values, kind: str) -> TaskConfig:
+def _task_config(task: type[Task], suite: Suite, core: str) -> TaskConfig:
+    of_core = suite.cores[core]
     given: Values = {key: of_core[key] for key in ("num_rims", "num_active") if key in of_core}
     options = {f"core_kwargs.{key}": value for key, value in of_core.get("core_kwargs", {}).items()}
-    return load(task, {**settings, "core": kind, **given, **options, **of_core.get(SUPERVISED, {})})
+    more = of_core.get(SUPERVISED, {})
+    for_all = {key: value for key, value in more.items() if key not in suite.supervised}
+    settings = [suite.supervised[task.name], {"core": _core_of(suite, core)}, given, options, for_all]
+    return load(task, {key: value for layer in (*settings, more.get(task.name, {})) for key, value in layer.items()})
 
 
 def _check_distinct(jobs: Sequence[Job], file: str) -> None:

@@ -70,3 +70,15 @@ def test_bench_trace(monkeypatch, capsys, tmp_path):
         ("vector", 1), ("vector", 8), ("spatial", 1), ("spatial", 8),
     ]  # fmt: skip
     assert all(us > 0 for case in result["cases"] for us in case["us"].values()) and len(result["targets"]) == 8
+
+
+def test_bench_stability(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "stability.json"
+    monkeypatch.setattr(sys, "argv", ["rims-rl", "bench", "stability", "--core", "gru", "--quick", "--out", str(out)])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 0 and "gru" in capsys.readouterr().out
+    result = json.loads(out.read_text())
+    (case,) = result["cases"]
+    (state,) = case["largest_state"]
+    assert 0 < state <= 1.0 and result["targets"][0]["reached"] == 1.0  # a GRU's h is bounded

@@ -168,18 +168,33 @@ def test_shipped_suites_are_what_they_say():
         "atari_pilot": 10,
         "atari_small": 4 * 2,
         "memory": 5 * 8 * 2,
-        "mechanisms_pilot": 3 * 23 * 2,
+        "mechanisms_pilot": 3 * 26,
+        "mechanisms_tuning": 2 * 9 * 3,
+        "mechanisms": 5 * 9 * 3,
     }
     assert plans["atari_paper"].suite.envs == list(paper_scores())
     assert set(plans["atari_no_input_attention"].suite.envs) < set(paper_scores())
 
 
+def parameters(job):
+    settings = settings_of(job).model_copy(update={"n_envs": 1, "n_steps": 128, "batch_size": 128})
+    arguments = arguments_of(job, 1).model_copy(update={"eval_episodes": 1})
+    model, _ = build(arguments, settings, resolve_arguments(arguments))
+    return sum(model.policy.parameter_counts().values())
+
+
 def test_policies_that_are_compared_for_novel_distractors_have_nearly_equal_parameter_counts():
-    counts = {"ppo": [], "a2c": []}
-    for job in read_plan("novel_distractors").jobs[:8]:
-        settings = settings_of(job).model_copy(update={"n_envs": 1, "n_steps": 128, "batch_size": 128})
-        arguments = arguments_of(job, 1).model_copy(update={"eval_episodes": 1})
-        model, _ = build(arguments, settings, resolve_arguments(arguments))
-        counts[job.algo].append(sum(model.policy.parameter_counts().values()))
+    for algo in ("ppo", "a2c"):
+        counts = [parameters(job) for job in read_plan("novel_distractors").jobs if (job.algo, job.seed) == (algo, 0)]
+        assert len(counts) == 4 and max(counts) < 1.02 * min(counts)
+
+
+def test_mechanisms_that_are_compared_have_nearly_equal_parameter_counts():
+    plan = read_plan("mechanisms")
+    counts = {env: [parameters(job) for job in plan.jobs if (job.env, job.seed) == (env, 0)] for env in plan.suite.envs}
+    for job in plan.supervised[: len(plan.supervised) // 3]:
+        network = job.task(job.config, None).network()
+        counts.setdefault(job.task.name, []).append(sum(weight.numel() for weight in network.parameters()))
+    assert len(counts) == 5
     for numbers in counts.values():
-        assert len(numbers) == 4 and max(numbers) < 1.02 * min(numbers)
+        assert len(numbers) == 9 and max(numbers) < 1.08 * min(numbers)

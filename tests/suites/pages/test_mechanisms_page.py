@@ -20,7 +20,7 @@ SUITE = {
     "cores": {
         "rims": {"rim_size": 4, "supervised": {"hidden_size": 24}},
         "two": {"core": "rims", "num_active": 2, "rim_size": 4, "core_kwargs": {"asleep": "drift"}},
-        "gru": {"rim_size": 4},
+        "gru": {"rim_size": 4, "supervised": {"hidden_size": 30, "switching": {"hidden_size": 36}}},
     },
     "seeds": [0, 1],
     "steps": 64,
@@ -49,7 +49,7 @@ def test_cores_are_the_same_in_environments_and_in_tasks(ran):
     rims, two, gru, *_ = (job.config for job in plan.supervised)
     assert (rims.core, rims.hidden_size, rims.num_active) == ("rims", 24, 4)
     assert (two.core, two.hidden_size, two.num_active, two.core_kwargs["asleep"]) == ("rims", 120, 2, "drift")
-    assert gru.core == "gru" and "asleep" not in gru.core_kwargs
+    assert (gru.core, gru.hidden_size) == ("gru", 36) and "asleep" not in gru.core_kwargs
     variants = {job.env: job.definition["evaluation"]["variants"] for job in plan.jobs}
     assert variants == {"Recall": ["known", "long50"], "CartPole-v1": None}
 
