@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rims_rl.runs.folder import Arguments
@@ -11,10 +12,12 @@ from tests.helpers.code_blocks import BLOCK, ROOT, run_page
 from tests.helpers.verbs import train_run
 
 WRITTEN_BY_COMMANDS = ("docs/results", "docs/_build", "docs/reference/commands.md")
+# run by test_use_from_python.py and test_own_mechanism.py, which look at what comes of them
+RUN_ELSEWHERE = ("docs/how-to/use_from_python.md", "docs/how-to/change_the_mechanism.md")
 PAGES = [
     page.relative_to(ROOT).as_posix()
     for page in (ROOT / "README.md", ROOT / "zoo_configs/README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if not page.relative_to(ROOT).as_posix().startswith(WRITTEN_BY_COMMANDS)
+    if not page.relative_to(ROOT).as_posix().startswith(WRITTEN_BY_COMMANDS + RUN_ELSEWHERE)
 ]
 
 
@@ -22,7 +25,7 @@ def with_blocks():
     for page in PAGES:
         blocks = BLOCK.findall((ROOT / page).read_text())
         if blocks:
-            slow = any(language == "sh" for _, language, _ in blocks)
+            slow = any(language in ("sh", "python") for _, language, _ in blocks)
             yield pytest.param(page, marks=pytest.mark.slow if slow else ())
 
 
@@ -31,6 +34,7 @@ def with_blocks():
 def test_every_block_runs(page, tmp_path, monkeypatch):
     if page == "docs/tutorials/your_own_env.md" and "env_kwargs" not in Arguments.model_fields:
         pytest.skip("--env module:id and --env-kwargs come with the other half of issue 22")
+    torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "rims_runtime", raising=False)
