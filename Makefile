@@ -1,4 +1,7 @@
-PYTHON ?= python3.11
+# The first of these that is Python 3.11 or later; the pins of constraints.txt are tested with 3.11.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
+	$$each -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$each && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -9,7 +12,7 @@ TYPES := .cache/types
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-all lint types contracts tables demo clean
+.PHONY: help setup test test-slow test-all lint types contracts tables docs demo clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +20,7 @@ help:  ## Show this list
 setup: $(STAMP)  ## Create .venv and install the project with its development tools
 
 $(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "there is no Python 3.11 or later; install one, or give PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
@@ -49,6 +53,10 @@ types: $(STAMP) links  ## Check types
 tables: $(STAMP)  ## Write the tables of the documentation anew, from docs/results
 	$(BIN)/python docs/tables.py
 
+docs: $(STAMP)  ## Build the site, docs/_build/index.html, offline
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs docs/_build
+	@echo "the site: docs/_build/index.html"
+
 demo: $(STAMP)  ## Train an agent on DemonAttack for a few minutes, evaluate it and record a video
 	$(BIN)/rims-rl train --env DemonAttack --n-timesteps 25600 --eval-freq 0
 	@run=$$(ls -td logs/ppo/DemonAttack_*/ | head -n 1 | sed 's|/$$||') && \
@@ -57,8 +65,9 @@ demo: $(STAMP)  ## Train an agent on DemonAttack for a few minutes, evaluate it 
 	echo && echo "the run:      $$run" && \
 	echo "curves:       $(BIN)/tensorboard --logdir $$run" && \
 	echo "the video:    $$(ls -t $$run/videos/* | head -n 1)" && \
-	echo "train longer: $(BIN)/rims-rl train --resume $$run -n 1000000"
+	echo "train longer: $(BIN)/rims-rl train --resume $$run -n 1000000" && \
+	echo "from now on:  source $(BIN)/activate, and rims-rl is found"
 
 clean:  ## Remove the environment, caches and build products
-	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .cache build dist docs/_build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find rims_rl agents envs tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

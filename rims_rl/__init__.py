@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rims_rl.exporting.export import ExportOptions, ExportResult, export
     from rims_rl.training.train import ResumeOptions, TrainOptions, TrainResult, resume, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each lazily loaded name lives. A new name goes here, into __all__ and, for type checkers, into the imports.
 _HOMES = {

@@ -17,7 +17,7 @@ class RecurrentA2C(RecurrentPPO):
     """Advantage actor-critic with the arguments and defaults of ``stable_baselines3.A2C``, for recurrent policies.
 
     Args:
-        policy, env, **kwargs: of ``stable_baselines3.A2C``, and ``sequence_length`` of :class:`RecurrentPPO`: the whole
+        policy, env, kwargs: of ``stable_baselines3.A2C``, and ``sequence_length`` of :class:`RecurrentPPO`: the whole
             rollout is one batch, and by default each environment's rollout one sequence.
         rms_prop_eps: epsilon of RMSprop.
         use_rms_prop: RMSprop as in the original A2C, or else Adam.

@@ -34,7 +34,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
     """sb3-contrib's RecurrentPPO, made fast. Same arguments, same saved format, and four arguments more.
 
     Args:
-        *args, **kwargs: of ``sb3_contrib.RecurrentPPO``. ``policy`` may also be ``"MlpRimsPolicy"``,
+        args, kwargs: of ``sb3_contrib.RecurrentPPO``. ``policy`` may also be ``"MlpRimsPolicy"``,
             ``"CnnRimsPolicy"`` or ``"MultiInputRimsPolicy"``.
         sequence_length: the rollout is cut into sequences of so many steps; each starts from the state that the core
             had there when the data was collected, and gradients stay inside it. It divides ``n_steps``. Default: see

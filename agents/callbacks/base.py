@@ -18,6 +18,9 @@ class TrainingCallback(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
+    def on_evaluation(self, steps: int, mean: float) -> None:
+        """After each evaluation."""
+
 
 def rollout_size(model: RecurrentPPO) -> int:
     return model.n_steps * model.n_envs

@@ -43,6 +43,7 @@ class Evaluation(TrainingCallback):
         self._seed, self._run, self._describe = seed, run, describe
         self.history: dict[str, list[Any]] = {"timesteps": [], "results": [], "ep_lengths": []}
         self._best = -np.inf
+        self.listeners: list[TrainingCallback] = []
 
     def resume(self, history: dict[str, list[Any]]) -> None:
         """Go on after the evaluations of ``history``; the best policy so far is the one on disk."""
@@ -88,6 +89,8 @@ class Evaluation(TrainingCallback):
             self._best = mean
             policy: Any = self.model.policy
             save_policy(policy, self._run / "best", self._describe().model_copy(update={"score": mean}))
+        for listener in self.listeners:
+            listener.on_evaluation(steps, mean)
 
     def _write(self) -> None:
         with replacing(self._run / "evaluations.npz") as temporary, temporary.open("wb") as file:

@@ -26,7 +26,7 @@ class Life(NamedTuple):
 
 
 def record_rim_statistics(model: RecurrentPPO) -> Life | None:
-    """Log what `docs/inspect.md` lists; None without RIMs."""
+    """Log what `docs/how-to/inspect.md` lists; None without RIMs."""
     if not isinstance(model.policy.core, RIM):
         return None
     active, attention, communication, _ = _look_inside(model)

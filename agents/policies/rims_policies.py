@@ -43,7 +43,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     """For vector observations. The base of the other two, which only choose another encoder.
 
     Args:
-        core: a name of docs/cores.md, such as ``"rims"``, ``"scoff"``, ``"lstm"`` or ``"none"``, one given to
+        core: a name of docs/reference/cores.md, such as ``"rims"``, ``"scoff"``, ``"lstm"`` or ``"none"``, one given to
             :func:`rims_rl.register_core`, or the dotted path of a factory.
         num_rims: how many RIMs there are.
         num_active: how many of them are updated at each step.

@@ -22,7 +22,7 @@ def make_sb3_atari(
     env_kwargs: dict[str, Any] | None = None,
     **game: Any,
 ) -> VecEnv:
-    """Like ``AtariVecEnv``, by ``make_atari_env``; docs/environments.md has the differences.
+    """Like ``AtariVecEnv``, by ``make_atari_env``; docs/reference/environments.md has the differences.
 
     Args:
         env_id: Gymnasium's, such as ``"ALE/DemonAttack-v5"``.

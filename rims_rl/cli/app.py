@@ -19,7 +19,6 @@ app = typer.Typer(
     name="rims-rl",
     help="Agents with Recurrent Independent Mechanisms: train, test, look inside and ship them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # a plain traceback is easier to paste into a bug report
 )
 

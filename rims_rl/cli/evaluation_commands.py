@@ -1,4 +1,4 @@
-"""``rims-rl evaluate`` and ``report``."""
+"""``rims-rl evaluate``, ``compare`` and ``report``."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from rims_rl.cli.options import (
     Trust,
     VecEnv,
     env_options,
+    local_run,
     read_rims,
     was_given,
 )
@@ -37,8 +38,8 @@ def _evaluate(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Folder of a run, its folder best, or a .safetensors file; with --random, an environment; with "
-            "--variants, one or several.",
+            help="Folder of a run, its folder best, a .safetensors file, or hf:owner/name; with --random, an "
+            "environment; with --variants, one or several.",
         ),
     ],
     variants: Annotated[
@@ -71,6 +72,7 @@ def _evaluate(
     from rims_rl.cli.evaluation_tables import print_each_drop, print_evaluation, print_variants
     from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 
+    runs = [local_run(run) for run in runs]
     common: dict[str, Any] = {
         "episodes": episodes,
         "deterministic": deterministic,
@@ -111,6 +113,25 @@ def _evaluate(
     from rims_rl.evaluation.evaluate import evaluate
 
     print_evaluation(evaluate(options))
+
+
+@app.command("compare")
+def _compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folders of runs, ours or rl_zoo3's, or monitor files of Stable-Baselines3.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="JSON file to write, with a PNG beside it.")] = Path("comparison.json"),
+) -> None:
+    """Compare trainings by environment, core and settings, over seeds: curves, scores with intervals, wall time."""
+    from rims_rl.cli.evaluation_tables import print_training_comparison
+    from rims_rl.evaluation.compare_training import compare_training
+    from rims_rl.evaluation.options import CompareOptions
+
+    print_training_comparison(compare_training(CompareOptions(runs=runs, out=out)))
 
 
 @app.command("report")

@@ -1,4 +1,4 @@
-"""What ``rims-rl evaluate`` and ``report`` print."""
+"""What ``rims-rl evaluate``, ``compare`` and ``report`` print."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rims_rl.common.words import count_of
+from rims_rl.evaluation.compare_training import CompareResult
 from rims_rl.evaluation.evaluate_drop import DropEachResult
 from rims_rl.evaluation.evaluate_variants import VariantsResult, cells_of, metric_of
 from rims_rl.evaluation.run_report import ReportResult
@@ -38,8 +39,7 @@ def print_each_drop(result: DropEachResult) -> None:
 
 
 def print_variants(result: VariantsResult) -> None:
-    console = Console(highlight=False)
-    console.width = max(console.width, 110)  # a table that is folded cannot be read
+    console = _wide_console()
     if result.comparison is None:
         _print_one(result.runs[0], console)
     else:
@@ -56,6 +56,41 @@ def print_report(result: ReportResult) -> None:
             low, high = one["mean_95"]
             console.print(f"{name}: mean {one['mean']:.1f} (95 % interval {low:.1f} to {high:.1f})")
     console.print(f"written to {result.file} and {result.picture}", soft_wrap=True)
+
+
+def print_training_comparison(result: CompareResult) -> None:
+    console = _wide_console()
+    for env, one in result.data["envs"].items():
+        groups = one["groups"]
+        table = Table(title=f"{env} after {one['steps']:,} steps; interquartile means over seeds, 95 % intervals")
+        evaluated = any(group["evaluation"] for group in groups.values())
+        table.add_column("core")
+        for column in ("seeds", "score", *(["evaluation"] if evaluated else []), "minutes", "steps/s"):
+            table.add_column(column, justify="right")
+        for label, group in groups.items():
+            scores = [group["final"], *([group["evaluation"]] if evaluated else [])]
+            minutes, speed = sum(group["seconds"]) / len(group["seconds"]) / 60, group["steps_per_second"]
+            table.add_row(
+                label,
+                str(len(group["seeds"])),
+                *("-" if score is None else with_interval(score["iqm"], score["iqm_95"]) for score in scores),
+                f"{minutes:,.1f}",
+                "-" if speed is None else f"{speed:,.0f}",
+            )
+        console.print(table)
+        for pair in one["improvement"]:
+            if pair["probability_95"] is not None:
+                chance = with_interval(pair["probability"], pair["probability_95"])
+                console.print(f"probability that a seed of {pair['of']} beats one of {pair['over']}: {chance}")
+    for note in result.data["notes"]:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(f"written to {result.file} and {result.picture}", soft_wrap=True)
+
+
+def _wide_console() -> Console:
+    console = Console(highlight=False, markup=False)
+    console.width = max(console.width, 110)  # a table that is folded cannot be read
+    return console
 
 
 def _print_one(result: dict[str, Any], console: Console) -> None:

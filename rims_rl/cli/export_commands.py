@@ -1,4 +1,4 @@
-"""``rims-rl export``."""
+"""``rims-rl export`` and ``share``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import Trust
+from rims_rl.cli.options import Trust, local_run
 
 if TYPE_CHECKING:
     from rims_rl.exporting.export import ExportResult
@@ -23,7 +23,35 @@ def _export(
     """Write a trained agent as one file, and check that it plays like the agent."""
     from rims_rl.exporting.export import ExportOptions, export
 
+    run = local_run(run)
     print_export(export(ExportOptions(run=run, format=format, out=out, card=card, trust=trust, progress=True)))
+
+
+@app.command("share")
+def _share(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    out: Annotated[Path | None, typer.Option(help="Folder to make. Default: shared, in the run.")] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="Send it to the Hugging Face hub. Default: nothing is sent."),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Only for those whom the hub lets see it.")] = False,
+    video: Annotated[bool, typer.Option("--video/--no-video", help="With a video of one game.")] = True,
+) -> None:
+    """Make the folder that the Hugging Face hub expects: card, safetensors, ONNX, video and settings."""
+    from rich.console import Console
+
+    from rims_rl.exporting.hub import ShareOptions, share
+
+    result = share(
+        ShareOptions(run=run, out=out or run / "shared", push=push, private=private, video=video, progress=True)
+    )
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{result.folder}: {', '.join(result.files)}")
+    if result.url is not None:
+        console.print(f"sent to {result.url}; anybody may now: rims-rl evaluate hf:{push}")
+    else:
+        console.print(f"nothing was sent; to do so: rims-rl share {run} --push OWNER/NAME")
 
 
 def print_export(result: "ExportResult") -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import Deterministic, Drop, Force, Seed, Threads, Trust, read_rims
+from rims_rl.cli.options import Deterministic, Drop, Force, Seed, Threads, Trust, local_run, read_rims
 from rims_rl.common.cores import THREADS
 
 
@@ -39,7 +39,7 @@ def _enjoy(
     from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 
     options = EnjoyOptions(
-        run=run,
+        run=local_run(run),
         out=out,
         episodes=episodes,
         max_steps=max_steps,
@@ -91,7 +91,7 @@ def _inspect(
     from rims_rl.inspect.record import InspectOptions, inspect
 
     options = InspectOptions(
-        run=run,
+        run=local_run(run),
         out=out,
         html=html,
         pictures=pictures,

@@ -82,6 +82,13 @@ def env_options(
     }
 
 
+def local_run(run: Path) -> Path:
+    """A run, or a policy that was pulled because ``run`` is a name of the Hugging Face hub: ``hf:owner/name``."""
+    from rims_rl.exporting.hub import is_shared, pull
+
+    return pull(str(run)) if is_shared(run) else run
+
+
 def was_given(context: typer.Context, name: str) -> bool:
     """Whether an option was written on the command line, even with its default value."""
     source = context.get_parameter_source(name)

@@ -69,14 +69,17 @@ def _suite_run(
 
 @suite.command("job", hidden=True)
 def _suite_job(folder: Path, results: Annotated[Path, typer.Option()], threads: Annotated[int, typer.Option()]) -> None:
-    """What `suite run` and `supervised --jobs` start in a process of its own. When they are gone, it stops too."""
+    """What `suite run` and others start in a process of its own. When they are gone, it stops too."""
     from rims_rl.jobs.job import Job, Stopped
 
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     data = json.loads((folder / "job.json").read_text())
     job_class: type[Job]
-    if data.pop("kind") == "supervised":
+    kind = data.pop("kind")
+    if kind == "supervised":
         from rims_rl.supervised.job import SupervisedJob as job_class
+    elif kind == "trial":
+        from rims_rl.tuning.trial_job import TrialJob as job_class
     else:
         from rims_rl.suites.job import AgentJob as job_class
     try:

@@ -23,6 +23,7 @@ from rims_rl.cli.options import (
     Trust,
     VecEnv,
     env_options,
+    local_run,
     read_steps,
     was_given,
 )
@@ -42,7 +43,7 @@ def _train(
     ] = None,
     algo: Algo = "ppo",
     core: Annotated[
-        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/cores.md.")
+        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/reference/cores.md.")
     ] = None,
     n_timesteps: Annotated[
         int | None,
@@ -64,7 +65,7 @@ def _train(
     difficulty: Difficulty = None,
     observation: Annotated[str | None, typer.Option(help="Of MiniGrid and BabyAI: symbolic (default) or rgb.")] = None,
     distractors: Annotated[
-        str | None, typer.Option(help="Over the frames of Atari games: known; docs/distractors.md has others.")
+        str | None, typer.Option(help="Over the frames of Atari games: known; docs/how-to/distractors.md has others.")
     ] = None,
     gym_packages: GymPackages = None,
     env_kwargs: EnvKwargs = None,
@@ -82,7 +83,8 @@ def _train(
         typer.Option("--exact-resume", help="Start all games again at each checkpoint, so that resuming is exact."),
     ] = False,
     init_from: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Start with its weights: a run's folder or a .safetensors file.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Start with its weights: a run's folder, a .safetensors file, hf:owner/name."),
     ] = None,
     carry: Annotated[
         str | None,
@@ -103,8 +105,17 @@ def _train(
             parser=read_steps, metavar="STEPS", help="Keep the policy in RUN/policies every so many; 0: never."
         ),
     ] = 0,
+    callbacks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--callback",
+            metavar="PATH[:KEY=VALUE,...]",
+            help="A callback of Stable-Baselines3, by its dotted path; may be given several times.",
+        ),
+    ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n and --trust besides.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Go on with this folder. Takes only -n, --callback and --trust besides."),
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -114,9 +125,12 @@ def _train(
 
     if resume is not None:
         given = [p.opts[0] for p in context.command.params if p.name and was_given(context, p.name)]
-        if others := [flag for flag in given if flag not in ("--resume", "--n-timesteps", "--trust")]:
+        allowed = ("--resume", "--n-timesteps", "--callback", "--trust")
+        if others := [flag for flag in given if flag not in allowed]:
             raise UserError(f"--resume takes its settings from {resume}, and only -n besides; leave out {others[0]}")
-        options = train.ResumeOptions(run=resume, n_timesteps=n_timesteps, trust=trust, progress=True)
+        options = train.ResumeOptions(
+            run=resume, n_timesteps=n_timesteps, callbacks=callbacks or [], trust=trust, progress=True
+        )
         print_training(train.resume(options))
         return
     if env is None:
@@ -137,10 +151,11 @@ def _train(
         eval_episodes=eval_episodes,
         checkpoint_freq=checkpoint_freq,
         exact_resume=exact_resume,
-        init_from=init_from,
+        init_from=init_from and local_run(init_from),
         carry=carry,
         columns=list(columns or []),
         keep_policies_every=keep_policies_every,
+        callbacks=callbacks or [],
         core=core,
         n_timesteps=n_timesteps,
         n_envs=n_envs,

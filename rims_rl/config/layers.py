@@ -30,7 +30,7 @@ def validate(
     """The layers put together and checked, and where each value comes from; ``hint`` may know an unknown key."""
     values, sources = _merge(layers)
     try:
-        return model.model_validate(_unflatten(values)), sources
+        return model.model_validate(unflatten(values)), sources
     except ValidationError as error:
         detail = error.errors()[0]
         key = str(detail["loc"][0])
@@ -123,6 +123,15 @@ def parse_wrappers(texts: Iterable[str]) -> list[Any]:
     return [_read_yaml(text, f"`env_wrapper` {text!r}") for text in texts]
 
 
+def parse_mapping(text: str, where: str) -> dict[str, Any]:
+    """``"freq=10, name=mine"``, with values in YAML: keyword arguments."""
+    pairs = re.split(r",(?=\s*\w+\s*=)", text) if text.strip() else []
+    if bad := next((pair for pair in pairs if not re.match(r"\s*\w+\s*=", pair)), None):
+        raise UserError(f"{where}: {bad!r} must be key=value, with commas between them")
+    parts = (pair.partition("=") for pair in pairs)
+    return {key.strip(): _read_yaml(value, where) for key, _, value in parts}
+
+
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings -> one, whose keys have dots."""
     flat: dict[str, Any] = {}
@@ -132,7 +141,8 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+    """The other way round."""
     values: dict[str, Any] = {}
     for name, value in flat.items():
         *parents, key = name.split(".")

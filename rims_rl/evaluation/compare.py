@@ -42,8 +42,8 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "steps": [run["steps"] for run in runs],
             "variants": _join(
                 names,
-                _estimate([scores[label]], interquartile_mean, "iqm"),
-                _estimate([drops[label]], interquartile_mean, "drop_iqm"),
+                estimate_over_seeds([scores[label]], interquartile_mean, "iqm"),
+                estimate_over_seeds([drops[label]], interquartile_mean, "drop_iqm"),
             ),
         }
         for label, runs in groups.items()
@@ -52,17 +52,19 @@ def compare_runs(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         {
             "of": a,
             "over": b,
-            "variants": _join(names, _estimate([scores[a], scores[b]], probability_of_improvement, "probability")),
+            "variants": _join(
+                names, estimate_over_seeds([scores[a], scores[b]], probability_of_improvement, "probability")
+            ),
         }
         for a, b in combinations(groups, 2)
     ]
     if matched := {name: control for name, control in CONTROLS.items() if {name, control} <= set(variants)}:
         costs = {label: _costs(runs, metric, matched) for label, runs in groups.items()}
         for label, group in described.items():
-            group["novelty_cost"] = _estimate([costs[label]], interquartile_mean, "iqm")[0]
+            group["novelty_cost"] = estimate_over_seeds([costs[label]], interquartile_mean, "iqm")[0]
         for pair in improvements:
             less = [-costs[pair["of"]], -costs[pair["over"]]]
-            pair["novelty_cost"] = _estimate(less, probability_of_improvement, "probability")[0]
+            pair["novelty_cost"] = estimate_over_seeds(less, probability_of_improvement, "probability")[0]
     return {"metric": metric, "groups": described, "improvement": improvements, "notes": _notes(results)}
 
 
@@ -108,7 +110,9 @@ def probability_of_improvement(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return ((pairs > 0) + 0.5 * (pairs == 0)).mean((0, 1))
 
 
-def _estimate(tables: list[np.ndarray], function: Callable[..., np.ndarray], name: str) -> list[dict[str, Any]]:
+def estimate_over_seeds(
+    tables: list[np.ndarray], function: Callable[..., np.ndarray], name: str
+) -> list[dict[str, Any]]:
     """One entry for each variant, with its stratified bootstrap interval; a single seed has none."""
     there = ~np.isnan(tables[0][0])
     given = [table[:, there] for table in tables]

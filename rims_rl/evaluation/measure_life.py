@@ -20,7 +20,7 @@ N_ENVS = 8  # side by side
 
 
 def measure_life(run: Path, steps: int, seed: int, threads: int, trust: bool = False) -> dict[str, Any] | None:
-    """Play so many steps, and return the measures of ``docs/inspect.md``; None for an agent without RIMs."""
+    """Play so many steps, and return the measures of ``docs/how-to/inspect.md``; None for an agent without RIMs."""
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     policy, description = load_policy(run, trust=trust)

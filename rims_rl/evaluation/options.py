@@ -52,3 +52,10 @@ class ReportOptions(Options):
     run: Path
     baselines: list[Path] = Field(default_factory=list)
     out: Path | None = None  # JSON file to write, with a picture beside it; None: in the run
+
+
+class CompareOptions(Options):
+    """``runs`` are folders of runs, ours or rl_zoo3's, or monitor files of Stable-Baselines3."""
+
+    runs: list[Path] = Field(min_length=1)
+    out: Path = Path("comparison.json")  # with a picture beside it

@@ -15,7 +15,9 @@ from rims_rl.common.files import write_json
 from rims_rl.common.statistics import summary
 from rims_rl.config.zoo import load_saved, paper_scores
 from rims_rl.evaluation.options import ReportOptions
+from rims_rl.evaluation.trained_runs import read_evaluations
 from rims_rl.runs.folder import read_arguments
+from rims_rl.runs.monitor_files import read_episodes
 from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, RunResult, read_record
 
@@ -40,7 +42,10 @@ def report(options: ReportOptions) -> ReportResult:
     curve = learning_curve(run)
     if not curve:
         raise UserError(f"{run / '0.monitor.csv'} has no finished episode: there is nothing to report yet")
-    evaluations = _evaluations(run / "evaluations.npz")
+    evaluations = [
+        {"steps": each.steps, **summary(each.scores), "episodes": len(each.scores)}
+        for each in read_evaluations(run / "evaluations.npz")
+    ]
     again = "evaluate again"
     others = [read_record(path, EvaluationResult, again) for path in options.baselines]
     final = run / "evaluation.json"
@@ -68,23 +73,9 @@ def report(options: ReportOptions) -> ReportResult:
 
 
 def learning_curve(run: Path) -> list[dict[str, float]]:
-    """Mean score of the episodes that ended in each of ``POINTS`` stretches of training, and how many these were.
-
-    An episode counts at the sum of the lengths of all that have ended so far, as in Stable-Baselines3's plots.
-    """
-    path = run / "0.monitor.csv"
-    try:
-        rows = [line.split(",") for line in path.read_text().splitlines()[2:]]
-        scores, lengths = np.array([row[:2] for row in rows], float).reshape(-1, 2).T
-        if not (np.isfinite(scores).all() and (lengths > 0).all() and lengths.sum() < np.inf):
-            raise ValueError("numbers that are not of episodes")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(
-            f"{path} is damaged ({str(error).splitlines()[0]}); remove the lines that are not r,l,t"
-        ) from error
-    ends = np.cumsum(lengths)
+    """Mean score of the episodes that ended in each of ``POINTS`` stretches of training, and how many these were."""
+    episodes = read_episodes([run / "0.monitor.csv"])
+    scores, ends = episodes.scores, episodes.ends
     edges = np.linspace(0, ends[-1] if len(ends) else 0, POINTS + 1)
     stretch = np.minimum(np.searchsorted(edges, ends, side="left"), POINTS) - 1
     return [
@@ -92,18 +83,6 @@ def learning_curve(run: Path) -> list[dict[str, float]]:
         for i in range(POINTS)
         if (stretch == i).any()
     ]
-
-
-def _evaluations(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    try:
-        with path.open("rb") as file, np.load(file) as data:  # numpy itself would leave a damaged file open
-            pairs = zip(data["timesteps"].tolist(), data["results"].astype(float), strict=True)
-            return [{"steps": int(steps), **summary(scores), "episodes": len(scores)} for steps, scores in pairs]
-    except Exception as error:  # there is no end to how reading garbage can fail
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); remove it, and resuming the run writes it again") from error
 
 
 def _short(evaluation: EvaluationResult | None) -> dict[str, Any] | None:

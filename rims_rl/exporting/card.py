@@ -94,3 +94,18 @@ def _page(file: Path, description: ExportedDescription) -> str:
 
 def _algorithm(description: ExportedDescription) -> str:
     return {"ppo": "RecurrentPPO", "a2c": "RecurrentA2C"}.get(description.algo or "", "an unknown algorithm")
+
+
+def add_to_card(folder: Path, name: str | None) -> None:
+    """What else is in a folder that is shared, as ``name``."""
+    card = folder / "README.md"
+    source = f"hf:{name}" if name else "policy.safetensors"
+    more = (
+        "\n## Where rims-rl is installed\n\n"
+        f"```sh\nrims-rl evaluate {source}\nrims-rl enjoy {source}\n```\n\n"
+        "`policy.safetensors` holds weights and JSON, `config.yml` the settings of the training: reading them runs no "
+        "code.\n"
+    )
+    text = card.read_text()
+    with replacing(card) as temporary:
+        temporary.write_text(text + more)

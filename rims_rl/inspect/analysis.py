@@ -92,7 +92,7 @@ def _statistics(one: Recorded) -> dict[str, Any]:
 
 
 def _life(one: Recorded) -> dict[str, Any]:
-    """How alive the RIMs are, see docs/inspect.md."""
+    """How alive the RIMs are, see docs/how-to/inspect.md."""
     inside = (torch.as_tensor(array) for array in (one.active, one.attention, one.communication))
     return measures(*inside) | {"largest_state": one.largest_state.tolist()}
 

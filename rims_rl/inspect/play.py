@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
-    """What the agent saw and did, and what came of it. docs/inspect.md says more of each."""
+    """What the agent saw and did, and what came of it. docs/how-to/inspect.md says more of each."""
 
     frame: np.ndarray  # (height, width, 3) bytes
     actions: Any

@@ -1,4 +1,4 @@
-"""The file of a recording: a ``.npz`` that grows on disk while a game is played. docs/inspect.md lists its arrays."""
+"""The file of a recording: a ``.npz`` that grows while a game is played. docs/how-to/inspect.md lists its arrays."""
 
 from __future__ import annotations
 

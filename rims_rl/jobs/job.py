@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from rims_rl.common.files import clear_leftovers, write_json
 
@@ -101,6 +101,17 @@ class Job(ABC):
 
     def clean_up(self, folder: Path) -> None:  # noqa: B027
         """Remove what is of no use any more when the result is written."""
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process is at the job with this folder; the lock of one that was killed opens by itself."""
+    if not (lock := folder / ".lock").exists():
+        return False
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def finished(results: Path) -> dict[str, Path]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock, Timeout
-
 from rims_rl.jobs.experiment import Experiment, last_lines
-from rims_rl.jobs.job import Job
+from rims_rl.jobs.job import Job, is_held
 
 
 class Status(NamedTuple):
@@ -32,13 +30,4 @@ def _status(job: Job, folder: Path) -> Status:
     if not (log.exists() or lock.exists()):
         return Status(job, "waiting")
     steps = job.progress(folder).steps()
-    return Status(job, "running", steps) if _is_held(lock) else Status(job, "interrupted", steps, last_lines(log, 1))
-
-
-def _is_held(lock: Path) -> bool:
-    """Whether a process is at the job; the lock of one that was killed opens by itself."""
-    try:
-        with FileLock(lock, timeout=0):
-            return False
-    except Timeout:
-        return True
+    return Status(job, "running", steps) if is_held(folder) else Status(job, "interrupted", steps, last_lines(log, 1))

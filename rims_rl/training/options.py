@@ -31,6 +31,7 @@ class TrainOptions(Options, Arguments):
     config: Path | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     logdir: Path = Path("logs")
+    callbacks: list[str] = Field(default_factory=list)  # of Stable-Baselines3: dotted.path:key=value,key=value
     trust: bool = False  # load files that can run code
     progress: bool = False  # show a bar
 
@@ -51,6 +52,7 @@ class ResumeOptions(Options):
     run: Path
     n_timesteps: Count | None = None
     trust: bool = False  # import code that the run names, although somebody else trained it
+    callbacks: list[str] = Field(default_factory=list)  # they are not kept in the run
     progress: bool = False
 
 

@@ -6,15 +6,17 @@ import io
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.utils import get_system_info
 from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.callbacks.base import TrainingCallback
 from rims_rl.agents.callbacks.evaluation import Evaluation
 from rims_rl.agents.callbacks.log_writing import Logging
 from rims_rl.agents.callbacks.monitoring import Monitoring
@@ -49,7 +51,9 @@ class Session:
         model: RecurrentPPO,
         evaluation_envs: VecEnv | None,
         state: dict[str, Any] | None,
+        callbacks: Sequence[BaseCallback] = (),
     ) -> None:
+        self.callbacks = callbacks  # more of them, after our own
         self.run, self.arguments, self.settings, self.model, self.state = run, arguments, settings, model, state
         self.env = env
         self.begun = time.time() - (state["seconds"] if state else 0)
@@ -65,6 +69,7 @@ class Session:
             run,
             self.describe,
         )
+        self.evaluation.listeners += [each for each in callbacks if isinstance(each, TrainingCallback)]
         self.checkpoints = Checkpoints(
             self.save,
             arguments.checkpoint_freq,
@@ -97,9 +102,10 @@ class Session:
             closing(ProgressBar(self.settings.n_timesteps, progress)) as bar,
         ):
             model.logger.output_formats.append(self.board)
+            ours = [bar, self.monitoring, self.evaluation, self.logging, self.kept, self.checkpoints]
             model.learn(
                 self.settings.n_timesteps - model.num_timesteps,
-                CallbackList([bar, self.monitoring, self.evaluation, self.logging, self.kept, self.checkpoints]),
+                CallbackList([*ours, *self.callbacks]),
                 log_interval=None,  # it would count from the beginning of this process; `logging` does not
                 reset_num_timesteps=state is None,
             )

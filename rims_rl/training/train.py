@@ -7,9 +7,11 @@ import shlex
 import signal
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_wrapper
 
@@ -36,6 +38,7 @@ from rims_rl.runs.environment import resolve_saved
 from rims_rl.runs.folder import Arguments, check_own, claim, is_finished, lock, read_arguments
 from rims_rl.training.carry import EVERYTHING, Agent, carry_over, check_carry, freeze, parse_carry
 from rims_rl.training.options import ResumeOptions, TrainOptions, TrainResult
+from rims_rl.training.own_callbacks import make_callbacks
 from rims_rl.training.session import Session
 
 __all__ = ["ResumeOptions", "TrainOptions", "TrainResult", "build", "resume", "start", "train"]
@@ -51,12 +54,13 @@ def train(options: TrainOptions) -> TrainResult:
         raise UserError(f"`carry` {options.carry} says what to take over, and `init_from` from which run; give both")
     if options.columns and options.init_from is not None:
         raise UserError("`columns` and `init_from` are two ways to use what was learned; give one of them")
+    callbacks = make_callbacks(options.callbacks)
     layers = [("`settings`", settings)] if (settings := options.all_settings()) else []
     env = resolve_arguments(options)
     config, sources = zoo.load(env, options.algo, file=options.config, layers=layers)
     if is_worth_saying(sources["policy"], config.policy):
         log.info("%s, so that %s reads them", sources["policy"], config.policy)
-    return start(options.arguments(), config, env, options.logdir, options.trust, options.progress)
+    return start(options.arguments(), config, env, options.logdir, options.trust, options.progress, callbacks)
 
 
 def start(
@@ -66,8 +70,10 @@ def start(
     logdir: Path,
     trust: bool = False,
     progress: bool = False,
+    callbacks: Sequence[BaseCallback] = (),
 ) -> TrainResult:
-    """The same, with hyperparameters that have been read and the environment that was asked for."""
+    """The same, with hyperparameters that have been read, the environment that was asked for, and callbacks of
+    Stable-Baselines3 beside our own."""
     model, evaluation_envs = build(arguments, settings, env)
     assert model.env is not None
     if has_masks(model.env):
@@ -78,12 +84,13 @@ def start(
         _start_beside([Path(run) for run in arguments.columns], model, trust)
     run = claim(logdir, arguments.algo, env.name)
     with lock(run):
-        return _train(Session(run, arguments, settings, env, model, evaluation_envs, None), progress)
+        return _train(Session(run, arguments, settings, env, model, evaluation_envs, None, callbacks), progress)
 
 
-def resume(options: ResumeOptions) -> TrainResult:
+def resume(options: ResumeOptions, callbacks: Sequence[BaseCallback] = ()) -> TrainResult:
     """Go on with a run from its newest checkpoint."""
     run, n_timesteps = options.run, options.n_timesteps
+    callbacks = [*make_callbacks(options.callbacks), *callbacks]
     arguments, config = read_arguments(run)
     check_own(run, arguments, read_mapping(config), options.trust)
     settings = zoo.load_saved(config, arguments.algo, {} if n_timesteps is None else {"n_timesteps": n_timesteps})
@@ -105,7 +112,8 @@ def resume(options: ResumeOptions) -> TrainResult:
                     f"in C need a C compiler), or set exact_resume: false in {config.with_name('args.yml')}"
                 )
             log.warning("%s, so that the last bits will differ", difference)
-        return _train(Session(run, arguments, settings, env, model, evaluation_envs, state), options.progress)
+        session = Session(run, arguments, settings, env, model, evaluation_envs, state, callbacks)
+        return _train(session, options.progress)
 
 
 def resolve_arguments(arguments: Arguments) -> Resolved:

@@ -76,7 +76,7 @@ def test_options_that_do_not_fit_are_one_sentence(name, options, words):
 
 def test_the_table_in_the_docs_has_every_atari_game():
     rows = [f"| `{name}` | `{rom}` |" for name, rom in sorted(atari_games().items())]
-    text = (Path(__file__).parents[2] / "docs/environments.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/environments.md").read_text()
     assert [line for line in text.splitlines() if line in rows or line.startswith("| `A")] == rows
 
 

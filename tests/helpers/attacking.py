@@ -26,17 +26,17 @@ class TooLong(BaseException):
     pass
 
 
-def command(words):
+def command(words, seconds=SECONDS):
     """Exit code and what was said; an exception that escapes is an exit code of 1 with its traceback, as in a shell.
     Instead of words it may be a function."""
     said = io.StringIO()
 
     def too_long(*_):
-        raise TooLong(f"more than {SECONDS} seconds")
+        raise TooLong(f"more than {seconds} seconds")
 
     before = sys.argv, signal.signal(signal.SIGALRM, too_long)
     sys.argv = ["rims-rl", *(() if callable(words) else words)]
-    signal.alarm(SECONDS)
+    signal.alarm(seconds)
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             words() if callable(words) else cli.main()

@@ -26,7 +26,7 @@ from rims_rl.inspect.recording import write_recording
 from tests.helpers.untrained_runs import save_untrained
 from tests.helpers.verbs import user_error
 
-DOCS = (Path(__file__).parents[2] / "docs/inspect.md").read_text()
+DOCS = (Path(__file__).parents[2] / "docs/how-to/inspect.md").read_text()
 
 
 def record(run, out, **options):

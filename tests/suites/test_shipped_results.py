@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[2] / "docs/results"
 OF_SUITES = sorted({path.parent.name for path in RESULTS.glob("*/*_*.json")})
 OF_TASKS = sorted(RESULTS.glob("supervised/*/*.json"))
 SHORT = ["batch_size=8", "iterations=1500", "test_every=500", "test_sequences=200"]
-GIVEN = {  # as docs/supervised/ says
+GIVEN = {  # as docs/reference/supervised/ says
     "copying": [
         ["hidden_size=300", "core_kwargs={}"],
         ["hidden_size=600", "core_kwargs={}"],

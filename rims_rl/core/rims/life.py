@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def measures(active: Tensor, input_attention: Tensor, communication: Tensor) -> dict[str, float]:
-    """All that a trace tells of RIMs together, see docs/inspect.md."""
+    """All that a trace tells of RIMs together, see docs/how-to/inspect.md."""
     return {
         "mean_active": usage(active).sum().item(),
         "collapse": collapse(active),

@@ -1,4 +1,4 @@
-// Looks through one recording of `rims-rl inspect`. docs/inspect.md says what its arrays mean.
+// Looks through one recording of `rims-rl inspect`. docs/how-to/inspect.md says what its arrays mean.
 "use strict";
 
 const recording = JSON.parse(document.getElementById("recording").textContent);

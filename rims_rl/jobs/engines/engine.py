@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rims_rl.common.files import write_json
 from rims_rl.common.signals import signal_handler
 from rims_rl.jobs.experiment import Experiment
-from rims_rl.jobs.job import Job
+from rims_rl.jobs.job import Job, is_held
 
 ATTEMPTS = 3  # of one job
 
@@ -120,15 +120,17 @@ class _Engine:
         self.signals.append(number)
 
     def _start(self) -> None:
-        while not self.signals and (job := self._next()) and len(self._running) < self._room():
+        while not self.signals and len(self._running) < self._room() and (job := self._next()):
             self._waiting.remove(job)
             self._attempts[job.hash] += 1
             self._running.append(self._start_job(job, self._experiment.folder_of(job)))
 
     def _next(self) -> Job | None:
-        """The first that waits for nobody."""
+        """The first that waits for nobody, and at which no other command is, if there is one."""
         unfinished = {job.hash for job in self._waiting} | {running.job.hash for running in self._running}
-        return next((job for job in self._waiting if unfinished.isdisjoint(job.sources)), None)
+        ready = [job for job in self._waiting if unfinished.isdisjoint(job.sources)]
+        free = (job for job in ready if not is_held(self._experiment.folder_of(job)))
+        return next(free, ready[0] if ready else None)
 
     def _stop(self, at_once: bool) -> None:
         for running in self._running:

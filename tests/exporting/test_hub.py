@@ -1,0 +1,86 @@
+"""Sharing: what the folder holds, that nothing is sent unasked, and what is pulled, with a stand-in of the hub."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from rims_rl.exporting.hub import ShareOptions, share
+from rims_rl.jobs.engines.local import COMMAND
+from rims_rl.runs.folder import Arguments
+from tests.helpers.hub_stand_in import hub
+from tests.helpers.verbs import evaluate_run, train_run, user_error
+
+SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_timesteps=64", "n_envs=2", "n_steps=16", "batch_size=32"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    run = train_run(Arguments(env="CartPole-v1", eval_freq=0), SMALL, tmp_path_factory.mktemp("runs"))
+    evaluate_run(run, 3)
+    return run
+
+
+def command(server, folder, *words):
+    """The command line in a process of its own, since the library reads HF_ENDPOINT when it is imported."""
+    home = {"HF_ENDPOINT": server.url, "HF_HOME": str(folder / "home"), "HF_TOKEN": "hf_x", "HF_HUB_DISABLE_XET": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND, *map(str, words)],
+        cwd=folder, env={**os.environ, **home, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+
+def test_the_folder_holds_what_the_hub_expects_and_nothing_that_runs_code_when_read(run, tmp_path):
+    result = share(ShareOptions(run=run, out=tmp_path / "shared", check_steps=8))
+    assert result.url is None
+    names = ["CartPole-v1.onnx", "README.md", "config.yml", "policy.safetensors", "replay.mp4", "results.json"]
+    assert result.files == sorted([*names, "rims_runtime.py"]) == sorted(os.listdir(tmp_path / "shared"))
+    _, front, page = (tmp_path / "shared/README.md").read_text().split("---\n", 2)
+    card, score = yaml.safe_load(front), json.loads((run / "evaluation.json").read_text())
+    assert card["library_name"] == "rims-rl" and "reinforcement-learning" in card["tags"]
+    assert card["model-index"][0]["results"][0]["metrics"][0]["value"].startswith(f"{score['mean']:.2f} ")
+    assert "rims-rl evaluate policy.safetensors" in page and "onnxruntime" in page
+    share(ShareOptions(run=run, out=tmp_path / "shared", video=False, check_steps=8))  # renewed
+    assert (tmp_path / "shared/README.md").read_text().count("## Where rims-rl is installed") == 1
+
+
+@pytest.mark.slow
+def test_what_one_sends_another_pulls_and_plays_alike(run, tmp_path):
+    with hub() as server:
+        sent = command(server, tmp_path, "share", run, "--out", "shared", "--no-video")
+        assert sent.returncode == 0 and "nothing was sent" in sent.stdout and not server.asked, sent.stderr
+        sent = command(server, tmp_path, "share", run, "--out", "shared", "--push", "me/agent")
+        assert sent.returncode == 0 and f"sent to {server.url}/me/agent" in sent.stdout, sent.stderr
+        assert {name for _, name in server.files} == set(os.listdir(tmp_path / "shared")) - {".cache"}
+        assert b"rims-rl evaluate hf:me/agent" in server.files["me/agent", "README.md"]
+        server.asked.clear()
+        played = command(server, tmp_path, "evaluate", "hf:me/agent", "--episodes", "3", "--n-envs", "2")
+        assert played.returncode == 0, played.stderr
+        fetched = {line.split("/")[-1] for line in server.asked if "/resolve/" in line}
+        assert fetched == {"policy.safetensors"}, server.asked
+        theirs = json.loads((tmp_path / "logs/hf/me/agent/evaluation.json").read_text())
+        assert theirs["scores"] == json.loads((run / "evaluation.json").read_text())["scores"]
+
+
+@pytest.mark.slow
+def test_what_is_not_there_or_not_safetensors_is_one_sentence(run, tmp_path):
+    with hub() as server:
+        missing = command(server, tmp_path, "evaluate", "hf:me/nothere")
+        assert missing.returncode == 2 and missing.stderr.count("\n") == 1, missing.stderr
+        assert "policy.safetensors of hf:me/nothere was not moved" in missing.stderr
+        server.files["me/evil", "policy.safetensors"] = b"not what it says"
+        evil = command(server, tmp_path, "evaluate", "hf:me/evil")
+        assert evil.returncode == 2 and "Traceback" not in evil.stderr and "policy.safetensors" in evil.stderr
+
+
+def test_mistakes_are_one_sentence(run, tmp_path):
+    with user_error("a name of the hub is owner/name, got 'me'"):
+        share(ShareOptions(run=run, out=tmp_path, push="me"))
+    with user_error("is not the folder of a run"):
+        share(ShareOptions(run=tmp_path, out=tmp_path / "x"))
+    (tmp_path / "README.md").write_text("mine")
+    with user_error("is not a model card of rims-rl and would be lost"):
+        share(ShareOptions(run=run, out=tmp_path))
