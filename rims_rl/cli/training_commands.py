@@ -90,7 +90,7 @@ def _train(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help="What to take over from there, such as core=freeze; docs/transfer.md. Default: everything.",
+            help="What to take over from there, such as core=freeze; docs/how-to/transfer.md. Default: everything.",
         ),
     ] = None,
     columns: Annotated[
