@@ -106,7 +106,7 @@ UNLEARNABLE = "Failing-reward-v0 cannot be learned from"
     [
         (
             spaces.Text(5),
-            f"{UNLEARNABLE}: observations must be a Box, Discrete, MultiDiscrete or MultiBinary space or a Dict of these",
+            f"{UNLEARNABLE}: observations must be a Box, Discrete, MultiDiscrete or MultiBinary space or a Dict",
         ),
         (
             spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}),
