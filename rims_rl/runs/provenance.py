@@ -19,7 +19,7 @@ def provenance(started: float | None = None) -> dict[str, Any]:
     import numpy
     import torch
 
-    from rims_rl.core.rims.engines import c_loops
+    from rims_rl.core.rims.engines import c_struct
 
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -28,7 +28,7 @@ def provenance(started: float | None = None) -> dict[str, Any]:
         "commit": _commit(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "loops": c_loops.loops_here(),  # of RIMs
+        "loops": c_struct.loops_here(),  # of RIMs
         "python": platform.python_version(),
         "machine": {"cpu": _cpu_name(), "cores": os.cpu_count(), "system": platform.system()},
     }

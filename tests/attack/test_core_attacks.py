@@ -15,7 +15,7 @@ import torch
 
 from rims_rl import RIM
 from rims_rl.core import weights_at_rest
-from rims_rl.core.rims.engines import c_loops
+from rims_rl.core.rims.engines import c_struct
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def compiler(tmp_path_factory):
     """What CC may name: copies loops that the real compiler made, at once."""
     folder = tmp_path_factory.mktemp("compiler")
     subprocess.run(
-        ["cc", *c_loops._FLAGS, "-Dreal=float", "-o", folder / "loops.so", c_loops._SOURCE, "-lm"], check=True
+        ["cc", *c_struct._FLAGS, "-Dreal=float", "-o", folder / "loops.so", c_struct._SOURCE, "-lm"], check=True
     )
     script = folder / "cc"
     script.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/loops.so "$2"\n')
@@ -52,7 +52,7 @@ IN_CHILDREN = """
     import torch
     torch.set_num_threads(1)
     from rims_rl import RIM
-    from rims_rl.core.rims.engines import c_loops
+    from rims_rl.core.rims.engines import c_struct
 
     home, loops = Path(sys.argv[1]), Path(sys.argv[1]) / "rims-rl" / "loops"
     torch.manual_seed(0)
@@ -67,14 +67,14 @@ IN_CHILDREN = """
         child = os.fork()
         if child == 0:
             signal.alarm(20)
-            c_loops._load.cache_clear()
+            c_struct._load.cache_clear()
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 output = rim(x)[0]
             output.sum().backward()
             right = torch.allclose(output, expected, atol=1e-5)
             said = " ".join(str(one.message) for one in said)
-            os.write(writing, f"{c_loops.loops_here() if right else 'wrong'} {said}".encode())
+            os.write(writing, f"{c_struct.loops_here() if right else 'wrong'} {said}".encode())
             os._exit(0)
         os.close(writing)
         _, status = os.waitpid(child, 0)
@@ -175,8 +175,8 @@ def test_killed_compilers_leave_nothing_and_those_at_work_are_left_alone(tmp_pat
     def compiling():
         child = os.fork()
         if child == 0:
-            c_loops._load.cache_clear()
-            os._exit(0 if c_loops.library(torch.float32) is not None else 3)
+            c_struct._load.cache_clear()
+            os._exit(0 if c_struct.library(torch.float32) is not None else 3)
         return child
 
     def wait_for_folders(count):
@@ -286,7 +286,7 @@ def test_tensors_of_any_kind_are_either_right_or_named():
     import torch
     torch.set_num_threads(1)
     from rims_rl import RIM, RIMCell
-    from rims_rl.core.rims.engines import c_loops
+    from rims_rl.core.rims.engines import c_struct
     from rims_rl.core import weights_at_rest
     from rims_rl.core.rims.engines.choose import ENGINES
 

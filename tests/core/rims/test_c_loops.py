@@ -15,7 +15,7 @@ import torch
 
 from rims_rl import RIM
 from rims_rl.core import weights_at_rest
-from rims_rl.core.rims.engines import c_loops
+from rims_rl.core.rims.engines import c_struct
 from tests.helpers.engines import needs_c
 
 pytestmark = needs_c
@@ -25,19 +25,19 @@ pytestmark = needs_c
 def fresh(monkeypatch, tmp_path):
     """An empty cache, and nothing in memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(c_loops, "_warned", False)
-    c_loops._load.cache_clear()
+    monkeypatch.setattr(c_struct, "_warned", False)
+    c_struct._load.cache_clear()
     yield monkeypatch, tmp_path / "rims-rl" / "loops"
     monkeypatch.undo()
-    c_loops._load.cache_clear()
+    c_struct._load.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
     """What CC may name: it writes down each call, and copies loops that the real compiler made."""
     folder = tmp_path_factory.mktemp("compiler")
-    flags = [*c_loops._FLAGS, "-Dreal=float"]
-    subprocess.run(["cc", *flags, "-o", folder / "loops.so", c_loops._SOURCE, "-lm"], check=True)
+    flags = [*c_struct._FLAGS, "-Dreal=float"]
+    subprocess.run(["cc", *flags, "-o", folder / "loops.so", c_struct._SOURCE, "-lm"], check=True)
     script = folder / "cc"
     script.write_text(
         f'#!/bin/sh\necho called >> {folder}/calls\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/loops.so "$2"\n'
@@ -69,6 +69,8 @@ def run(rim, x, starts=None):
         {"input_attention": False},
         {"communication": False},
         {"input_dropout": 0.2, "comm_dropout": 0.3},
+        {"cell": "gru"},
+        {"comm_top_k": 2},
     ],
 )
 @pytest.mark.parametrize("elements", [1, 3])
@@ -115,8 +117,8 @@ def test_they_are_compiled_once_and_kept_with_their_seal(fresh, compiler):
     monkeypatch.setenv("CC", str(compiler))
     before = calls(compiler)
     for _ in range(3):
-        c_loops._load.cache_clear()
-        assert c_loops.library(torch.float32) is not None and c_loops.loops_here() == "C"
+        c_struct._load.cache_clear()
+        assert c_struct.library(torch.float32) is not None and c_struct.loops_here() == "C"
     assert calls(compiler) == before + 1
     assert sorted(file.suffix for file in folder.iterdir()) == [".sha256", ".so"]
     assert [oct(file.stat().st_mode)[-2:] for file in (folder, *folder.iterdir())] == ["00"] * 3
@@ -152,15 +154,15 @@ DAMAGES = {
 def test_a_damaged_file_in_the_cache_is_never_loaded_and_is_built_again_once(fresh, compiler, damage):
     monkeypatch, folder = fresh
     monkeypatch.setenv("CC", str(compiler))
-    assert c_loops.library(torch.float32) is not None
+    assert c_struct.library(torch.float32) is not None
     (so,), (seal,) = folder.glob("*.so"), folder.glob("*.sha256")
     shutil.copy2(so, folder / "copy")
     (folder / "copy").rename(so)  # this process goes on with the file that it has mapped
     DAMAGES[damage](so, seal)
     before = calls(compiler)
     for _ in range(2):
-        c_loops._load.cache_clear()
-        assert c_loops.library(torch.float32) is not None
+        c_struct._load.cache_clear()
+        assert c_struct.library(torch.float32) is not None
     assert calls(compiler) == before + 1
 
 
@@ -171,10 +173,10 @@ def test_what_killed_compilers_leave_is_cleared_but_not_while_somebody_is_at_wor
     folder.chmod(0o700)
     at_work = os.open(folder, os.O_RDONLY)
     fcntl.flock(at_work, fcntl.LOCK_SH)
-    assert c_loops.library(torch.float32) is not None and (folder / "build_left").exists()
+    assert c_struct.library(torch.float32) is not None and (folder / "build_left").exists()
     os.close(at_work)
-    c_loops._load.cache_clear()
-    assert c_loops.library(torch.float32) is not None and not (folder / "build_left").exists()
+    c_struct._load.cache_clear()
+    assert c_struct.library(torch.float32) is not None and not (folder / "build_left").exists()
 
 
 def test_a_cache_folder_that_others_could_fill_is_refused(fresh, compiler):
@@ -183,15 +185,15 @@ def test_a_cache_folder_that_others_could_fill_is_refused(fresh, compiler):
     folder.mkdir(parents=True)
     folder.chmod(0o770)
     with pytest.warns(UserWarning, match="must belong to you and be closed to others' writing"):
-        assert c_loops.library(torch.float32) is None
+        assert c_struct.library(torch.float32) is None
     folder.chmod(0o700)
     monkeypatch.chdir(folder.parents[1])
     monkeypatch.setenv("XDG_CACHE_HOME", ".")
-    monkeypatch.setattr(c_loops, "_warned", False)
-    c_loops._load.cache_clear()
+    monkeypatch.setattr(c_struct, "_warned", False)
+    c_struct._load.cache_clear()
     with pytest.warns(UserWarning, match="must have an absolute path, got rims-rl/loops"):
-        assert c_loops.library(torch.float32) is None
-    assert c_loops.loops_here() == "torch" and not list(folder.iterdir())
+        assert c_struct.library(torch.float32) is None
+    assert c_struct.loops_here() == "torch" and not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -223,11 +225,11 @@ def test_what_a_compiler_does_not_know_is_left_out(fresh, tmp_path, unknown):
     rim, x = RIM(10, 60, 6, 4), torch.randn(5, 300, 10)
     expected = run(rim, x)
     monkeypatch.setenv("CC", str(compiler))
-    c_loops._load.cache_clear()
+    c_struct._load.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = run(rim, x)
-    assert c_loops.loops_here() == "C" and len(list(folder.glob("*.so"))) == 2
+    assert c_struct.loops_here() == "C" and len(list(folder.glob("*.so"))) == 2
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
@@ -236,7 +238,7 @@ def test_unwanted_they_are_not_compiled_and_nothing_is_said(fresh):
     monkeypatch, folder = fresh
     monkeypatch.setenv("RIMS_RL_NATIVE", "0")
     output, _ = RIM(10, 60, 6, 4)(torch.randn(5, 3, 10))
-    assert output.shape == (5, 3, 60) and c_loops.loops_here() == "torch" and not folder.exists()
+    assert output.shape == (5, 3, 60) and c_struct.loops_here() == "torch" and not folder.exists()
 
 
 @pytest.mark.parametrize("options", [{}, {"input_heads": 2}, {"communication": False}, {"num_active": 6}])

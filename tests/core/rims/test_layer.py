@@ -327,12 +327,16 @@ def test_gradient_does_not_cross_an_episode_start():
 
 WAYS = {
     "C": {},
-    "torch": {"comm_top_k": 6},
-    "torch, gru": {"cell": "gru"},
+    "C, gru": {"cell": "gru"},
+    "C, set": {"input_heads": 2, "comm_top_k": 6},
+    "torch": {"engine": "torch"},
+    "torch, gru": {"cell": "gru", "engine": "torch"},
     "torch, competition": {"position_competition": True},
     "readable": {"engine": "readable"},
 }
-in_all_ways = pytest.mark.parametrize("way", [pytest.param(way, marks=needs_c if way == "C" else ()) for way in WAYS])
+in_all_ways = pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=needs_c if way[0] == "C" else ()) for way in WAYS]
+)
 
 
 @in_all_ways

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rims_rl import RIM
 from rims_rl.core import engine_of
-from rims_rl.core.rims.engines.c_loops import loops_here
+from rims_rl.core.rims.engines.c_struct import loops_here
 from tests.helpers import paper_equations
 
 OPTIONS = [
@@ -124,7 +124,7 @@ def make(**options):
 def test_an_engine_runs_them_and_they_change_something(options):
     rim, x = make(**options), torch.randn(6, 3, 5)
     begins_otherwise = options == {"initialization": "released"}
-    in_c = begins_otherwise or "asleep" in options
+    in_c = begins_otherwise or not {"asleep", "activation", "balance"}.isdisjoint(options)
     fast = {"C": "C", "torch": "torch" if begins_otherwise else "readable"}[loops_here()]  # without a compiler
     assert engine_of(rim) == (fast if in_c else "readable")
     paper = make()

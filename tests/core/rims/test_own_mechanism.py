@@ -215,10 +215,10 @@ def test_an_engine_that_is_asked_for_is_the_one_or_a_warning_says_why_not(engine
     assert said == expected
 
 
-def test_a_gru_asked_to_run_in_c_runs_in_torch_and_says_so(recwarn):
-    rim = RIM(5, 18, 6, 4, cell="gru", engine="c")
+def test_what_c_does_not_know_runs_in_torch_and_says_so(recwarn):
+    rim = RIM(5, 18, 6, 4, position_competition=True, engine="c")
     rim(torch.randn(4, 2, 5))
-    assert "not for cell='gru'; torch does" in str(recwarn.pop().message)
+    assert "no position_competition or own_elements; torch does" in str(recwarn.pop().message)
 
 
 @pytest.mark.parametrize(

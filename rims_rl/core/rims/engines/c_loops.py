@@ -1,90 +1,40 @@
 """The loops of ``torch_loops`` in C (``loops.c``), compiled on first use with the machine's own compiler.
 
 In torch a step of small RIMs is fifty operations of which each takes longer to call than to compute. The C code is used
-for LSTM cells on a CPU, if there is a C compiler (``cc``, or what ``CC`` names) and the environment variable
-``RIMS_RL_NATIVE`` is not ``0``. For everything rare, and without a compiler, the loops in torch do the same.
+on a CPU, if there is a C compiler (``cc``, or what ``CC`` names) and the environment variable ``RIMS_RL_NATIVE`` is not
+``0``. For what it does not know, and without a compiler, the loops in torch or the readable engine do the same.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import math
-import os
-import subprocess
-import threading
-import warnings
-from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from rims_rl.core.rims.cell import RIMCell
+from rims_rl.core.rims.cell import GATES, RIMCell
+from rims_rl.core.rims.engines.c_struct import ASLEEP, Layer, Prepared, library, make_layer, new, point
 from rims_rl.core.rims.engines.loops import Loops
-from rims_rl.core.rims.engines.reading import OneElement, is_one_element
+from rims_rl.core.rims.engines.reading import is_one_element
 from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape, add
 
-_SOURCE = Path(__file__).with_name("loops.c")
-_PADDED_BYTES = 64
-# Tuned for some processors, gcc does without fused multiply-adds in some tiles: then a row would depend, in its last
-# bits, on how many are beside it.
-_FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPADDED_BYTES={_PADDED_BYTES}")
-_WITHOUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native", "-mtune=generic"))  # what some compilers do not know
-_TYPES = {torch.float32: "float", torch.float64: "double"}
-_SIZES = ("T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "num_active", "asleep")
-_ASLEEP = {"keep": 0, "drift": 1, "listen": 2}  # as the loops count them
-_ALL, _ACTIVE, _MOVING, _HEARING = range(4)  # rows of a RIM, likewise
-# What the struct of loops.c holds, in its order, and along which of steps t, RIMs k and batch rows b it goes.
-_TENSORS = {
-    "keep": "tb",
-    "keys": "tb", "values": "tb", "query": "ktb", "attention": "tb", "read": "ktb",
-    "probes": "ktb", "reads": "ktb", "null": "ktb",
-    "h_0": "bk", "c_0": "bk", "h": "tbk", "c": "bk", "h_in": "ktb", "c_in": "ktb", "active": "ktb", "gates": "ktb",
-    "updated": "ktb", "qkv": "ktb", "p": "tb", "received": "ktb", "read_mask": "ktb", "message_mask": "ktb",
-    "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "ktb", "d_message": "ktb", "d_qkv": "ktb", "d_query": "ktb",
-    "d_keys": "tb", "d_values": "tb", "d_null": "ktb",
-}  # fmt: skip
 _LARGE = 300_000  # weights of a layer
-_WEIGHTS = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")  # in the order of the struct
-
-
-_one_at_a_time = threading.Lock()  # two threads would write to the same files
-_warned = False
-
-
-class _Prepared:
-    """What the loops make of a layer's weights: them packed, and structs for which no thread has a use just now."""
-
-    def __init__(self) -> None:
-        self.packed: dict[str, Tensor] = {}
-        self.idle: defaultdict[torch.Size, list[_Layer]] = defaultdict(list)
-
-
-class _Rows(ctypes.Structure):
-    _fields_ = (("at", ctypes.c_void_p), ("t", ctypes.c_long), ("k", ctypes.c_long), ("b", ctypes.c_long))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_long) for name in _SIZES),
-        *((name, _Rows) for name in _TENSORS),
-        *((name, ctypes.c_void_p) for name in ("bias", *_WEIGHTS)),
-    )
+_OF = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")  # weights, as the loops count them
 
 
 class CLoops(Loops):
     name, key = "C", "c"
-    asleep = tuple(_ASLEEP)
+    asleep = tuple(ASLEEP)
+    activation = ("exactly", "at_most")
+    balances = True
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         elements = x.shape[2] if cell.input_attention else 1
-        if cell.cell != "lstm":
-            return f"the loops in C are for LSTM cells, not for cell={cell.cell!r}"
-        if cell.position_competition or cell.own_elements or cell.comm_top_k or cell.forced is not None:
-            return "the loops in C have no position_competition, own_elements, comm_top_k or forced RIMs"
-        if cell.num_rims > 64 or elements > 4096:  # sizes of arrays on the stack
+        if cell.position_competition or cell.own_elements:
+            return "the loops in C have no position_competition or own_elements"
+        if cell.num_rims > 128 or elements > 4096:  # sizes of arrays on the stack
             return f"{cell.num_rims} RIMs or {elements} elements are too many for the loops in C"
         if x.device.type != "cpu":
             return f"the loops in C run on a CPU, not on {x.device}"
@@ -98,34 +48,28 @@ class CLoops(Loops):
     def forward(
         self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor
     ) -> tuple[Tensor, Tensor]:
-        K, H = cell.num_rims, cell.rim_size
-        if is_one_element(cell, s):
-            OneElement(cell, s, save)
-            _check_width("weight_ih", s.reads, 4 * H)
-            if s.keys is not None:
-                _check_width("input_query", s.probes, H)
-        else:
-            s.keys, s.values, s.kept = s.keys.contiguous(), s.values.contiguous(), None
-            _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
+        s.values = s.values.contiguous()
+        s.keys = None if s.keys is None else s.keys.contiguous()
+        s.h_0, s.h = h.contiguous(), output
+        s.reads = _reads(s) if is_one_element(cell, s) and _hoists(cell, s) else None
         _check_width("input_value", s.values, cell.input_value_size)
+        _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
+        _check_width("weight_ih", s.reads, GATES[cell.cell] * cell.rim_size)
         last_c = torch.empty_like(h, memory_format=torch.contiguous_format)
-        state = {"h_0": h.contiguous(), "c_0": c.contiguous(), "h": output, "c": last_c}
-        state = {name: x.unflatten(-1, (K, H)) for name, x in state.items()}
+        state = {"c_0": c.contiguous(), "c": last_c}
         prepared = None
         if not save and len(s.values) == 1 and s.replayed is None:  # for single steps it pays, and holds little
-            prepared = cell.at_rest.made_of([w for name in WEIGHTS if (w := getattr(s, name)) is not None], _Prepared)
+            prepared = cell.at_rest.made_of([w for name in WEIGHTS if (w := getattr(s, name)) is not None], Prepared)
         idle = [] if prepared is None else prepared.idle[s.values.shape]
         try:
             layer = idle.pop()
-            _point(layer, vars(s) | state)
+            point(layer, vars(s) | state)
         except IndexError:
             _make_room(cell, s, save)
-            weights = _in_loop(s) | {"bias": (s.bias_ih + s.bias_hh).unsqueeze(-1)}
-            packed = {} if prepared is None else prepared.packed
-            layer = _layer(cell, s, vars(s) | state, weights, packed, turned=True)
-        library(h.dtype).forward(ctypes.byref(layer), _threads(layer))
+            layer = make_layer(cell, s, vars(s) | state, {} if prepared is None else prepared.packed, turned=True)
+        library(h.dtype).forward(ctypes.byref(layer), layer.threads)
         if s.keep_active:
-            s.active = layer.kept[0]["active"].clone()  # the struct may be used again
+            s.active = layer.held[0]["active"].clone()  # the struct may be used again
         idle.append(layer)
         return output[-1], last_c
 
@@ -133,44 +77,42 @@ class CLoops(Loops):
         self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
     ) -> tuple[Any, ...]:
         d_h, d_c = (x.clone(memory_format=torch.contiguous_format) for x in (d_h, d_c))
-        state = {"d_out": d_out.contiguous(), "d_h": d_h, "d_c": d_c}
-        tape = vars(s) | {name: x.unflatten(-1, (cell.num_rims, cell.rim_size)) for name, x in state.items()}
-        one = OneElement(cell, s) if is_one_element(cell, s) else None
-        if one is None:
-            tape |= {f"d_{name}": _new(s.values, *tape[name].shape) for name in ("query", "keys", "values")}
-        elif s.keys is not None:
-            tape["d_null"] = one.d_null
-        tape["d_gates"] = _new(s.values, *s.gates.shape)
+        tape = vars(s) | {"d_out": d_out.contiguous(), "d_h": d_h, "d_c": d_c, "d_gates": new(s.values, *s.gates.shape)}
+        tape["d_rec"] = tape["d_gates"] if cell.cell == "lstm" else new(s.values, *s.gates.shape)
+        if s.keys is not None:
+            tape |= {"d_query": new(s.values, *s.query.shape), "d_keys": new(s.values, *s.keys.shape)}
+        one = is_one_element(cell, s)
+        if not one:
+            tape["d_values"] = new(s.values, *s.values.shape)
         if cell.communication:
-            tape |= {"d_message": torch.empty_like(s.updated), "d_qkv": _new(s.values, *s.qkv.shape)}
-        layer = _layer(cell, s, tape, _in_loop(s), {}, turned=False)
-        loops, threads = library(d_h.dtype), _threads(layer)
-        loops.backward(ctypes.byref(layer), threads)
+            tape |= {"d_message": torch.empty_like(s.updated), "d_qkv": new(s.values, *s.qkv.shape)}
+            tape["d_kept"] = new(s.values, *s.kept.shape)
+        layer = make_layer(cell, s, tape, {}, turned=False)
+        loops = library(d_h.dtype)
+        loops.backward(ctypes.byref(layer), layer.threads)
 
-        def add_product(name: str, x: str, d: str, which: int, transpose: bool = True) -> None:
-            """Add the sum over steps and these rows of x times d to the gradient called ``name``."""
-            rows, width = [getattr(layer, key) for key in (x, d)], [tape[key].shape[-1] for key in (x, d)]
-            out = s.values.new_empty(cell.num_rims, *width)
-            x_of, d_of = (ctypes.byref(part) for part in rows)
-            loops.weight_gradient(ctypes.byref(layer), threads, x_of, width[0], d_of, width[1], which, out.data_ptr())
-            add(gradients, name, out.transpose(1, 2) if transpose else out)
+        for name in _OF:
+            if getattr(s, name) is not None and not (one and name == "weight_ih"):
+                add(gradients, name, _weight_gradient(s, layer, name))
+        for name, of in (("bias_ih", "d_gates"), ("bias_hh", "d_rec")):
+            out = s.values.new_empty(s.bias_ih.shape)
+            loops.bias_gradient(ctypes.byref(layer), layer.threads, ctypes.byref(getattr(layer, of)), out.data_ptr())
+            add(gradients, name, out)
+        d_values = _value_gradient(s, tape["d_gates"], gradients) if one else tape["d_values"]
+        return tape.get("d_keys"), d_values, d_h, d_c
 
-        if one is None:
-            d_keys, d_values = tape["d_keys"], tape["d_values"]
-            add_product("input_query", "h_in", "d_query", _ACTIVE)
-            add_product("weight_ih", "read", "d_gates", _ACTIVE)
+    def record(self, cell: RIMCell, s: Tape, elements: int) -> tuple[Tensor, Tensor]:
+        T, B = s.gates.shape[:2]
+        K, active = cell.num_rims, s.active.squeeze(-1).permute(1, 2, 0)
+        if s.keys is None:
+            attention = F.pad((active / elements).unsqueeze(-1).expand(-1, -1, -1, elements), (0, 1))
         else:
-            rows = None
-            if cell.num_active < cell.num_rims or s.replayed is not None:
-                rows = [active.flatten().nonzero().squeeze(1) for active in s.active]
-            d_keys, d_values = one.after_backward(tape["d_gates"], s.h_in, rows, gradients)
-        add_product("weight_hh", "h_in", "d_gates", _MOVING)
-        for name in ("bias_ih", "bias_hh"):
-            add(gradients, name, tape["d_gates"].sum((1, 2)))
-        if cell.communication:
-            add_product("comm_qkv", "updated", "d_qkv", _ALL)
-            add_product("comm_out", "d_message", "received", _HEARING, transpose=False)
-        return d_keys, d_values, d_h, d_c
+            attention = torch.cat([1 - s.null, s.null], -1) if is_one_element(cell, s) else s.attention.mean(2)
+        if not cell.communication:
+            return attention, active.new_zeros(T, B, K, K)
+        listens = active != 0 if cell.asleep != "listen" else torch.ones_like(active, dtype=torch.bool)
+        places = s.slots.clamp_min(0).long().unsqueeze(-1).expand(-1, -1, -1, K)
+        return attention, s.p.mean(2).gather(2, places).where(listens.unsqueeze(-1), 0)
 
 
 def _weights(cell: RIMCell) -> int:
@@ -178,149 +120,102 @@ def _weights(cell: RIMCell) -> int:
     return sum(weight.numel() for weight in cell._parameters.values() if weight is not None)
 
 
+def _check_width(name: str, made: Tensor | None, width: int) -> None:
+    """The loops believe what they are told: of what was made with the weight called ``name``."""
+    if made is not None and made.shape[-1] != width:
+        raise ValueError(f"{name} must make {width} numbers of each row, got {made.shape[-1]}")
+
+
+def _hoists(cell: RIMCell, s: Tape) -> bool:
+    """Whether values are multiplied with weight_ih of all RIMs before the loop, and not in it with those of the active.
+
+    The one is a product of many rows; the other leaves out what is not read, but reads the weights anew at every step,
+    which pays where several rows of a step share them.
+    """
+    T, B = s.values.shape[:2]
+    if s.keys is None or s.read_mask is not None:
+        return True
+    return T > 1 and B * cell.num_active < 4 * cell.num_rims
+
+
+def _reads(s: Tape) -> Tensor:
+    """Values times weight_ih of each RIM: (K, T, B, G)."""
+    (T, B), K = s.values.shape[:2], len(s.weight_ih)
+    values = s.values.view(1, T * B, -1).expand(K, -1, -1)
+    if s.read_mask is not None:
+        values = values * s.read_mask.flatten(1, 2)
+    return torch.bmm(values, s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
+
+
 def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
     """For everything the loop writes, of all steps or only of the last."""
     T, B, N, V = s.values.shape
     K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
-    lead, new = (K, T if save else 1, B), functools.partial(_new, s.values)
-    if not is_one_element(cell, s):
-        s.query, s.read = new(*lead, n * cell.input_key_size), new(*lead, V)
-        s.attention = new(lead[1], B * n, K, N + 1)
-    s.h_in, s.c_in, s.updated, s.gates = new(*lead, H), new(*lead, H), new(*lead, H), new(*lead, 4 * H)
-    s.active = s.values.new_full((K, T, B, 1), cell.num_active == K) if s.replayed is None else s.replayed
+    S = K if s.replayed is not None or cell.asleep != "keep" or not cell.input_attention else cell.num_active
+    steps, G = T if save else 1, GATES[cell.cell] * H
+    one = is_one_element(cell, s)
+
+    def place(width: int) -> Tensor:
+        return new(s.values, steps, B, S, width)
+
+    s.active = s.values.new_full((K, T, B, 1), not cell.competes) if s.replayed is None else s.replayed
+    s.slots = torch.empty(steps, B, K, dtype=torch.int32)
+    s.gates, s.updated = place(G), place(H)
+    if cell.cell == "gru":
+        s.from_state = place(G)
+    else:
+        s.c_in = place(H)
+    if s.keys is not None:
+        if save:
+            s.query = place(n * cell.input_key_size)
+        if one:
+            s.null = new(s.values, steps, B, K, 1)
+        else:
+            s.attention, s.read = new(s.values, steps, B, n, K, N + 1), place(V)
+    s.read_gates = place(G) if one and s.reads is None else None
     if cell.communication:
-        s.qkv, s.received = new(*lead, s.comm_qkv.shape[1]), new(*lead, s.comm_out.shape[2])
-        s.p = new(lead[1], B * m, K, K).transpose(2, 3)  # who is heard, who listens; in memory the other way round
-
-
-def _new(like: Tensor, *shape: int) -> Tensor:
-    """Room for a tensor whose last row may be read in whole vectors."""
-    size = math.prod(shape)
-    return like.new_empty(size + _PADDED_BYTES // like.element_size())[:size].view(shape)
-
-
-def _in_loop(s: Tape) -> dict[str, Tensor]:
-    """The weights that the loops multiply with: with one element the input's are not among them."""
-    names = _WEIGHTS if hasattr(s, "query") else ("weight_hh", "comm_qkv", "comm_out")
-    return {name: weight for name in names if (weight := getattr(s, name)) is not None}
-
-
-def _threads(layer: _Layer) -> int:
-    """Not several for little work: waking them takes longer."""
-    return int(min(torch.get_num_threads(), layer.B, 1 + layer.work // 5_000_000))
-
-
-def _layer(
-    cell: RIMCell,
-    s: Tape,
-    tape: dict[str, Any],
-    weights: dict[str, Tensor],
-    packed: dict[str, Tensor],
-    turned: bool,
-) -> _Layer:
-    """The struct of loops.c. Weights that are not in ``packed`` come to be there."""
-    T, B, N, V = s.values.shape
-    K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
-    sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
-    # if all may be active, nobody competes
-    layer = _Layer(*sizes, cell.num_active if s.replayed is None else K, _ASLEEP[cell.asleep])
-    layer.work = T * B * sum(weight.numel() for weight in weights.values())
-    layer.kept, layer.laid_out = [tape], {}  # tensors live as long as the struct
-    _point(layer, tape)
-    vector, loops = _PADDED_BYTES // s.values.element_size(), library(s.values.dtype)
-    shapes = cell.weight_shapes() | {"bias": (K, 4 * H, 1)}
-    for key, weight in weights.items():
-        room = packed.get(key)
-        if room is None:
-            if weight.shape != shapes[key]:
-                raise ValueError(f"{key} must have shape {shapes[key]}, got {tuple(weight.shape)}")
-            _check_kind(key, weight, s.values)
-            columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
-            room = weight.new_empty(K, inner, columns + -columns % vector)
-            loops.pack(weight.contiguous().data_ptr(), *weight.shape, turned, room.data_ptr())
-            packed[key] = room
-        setattr(layer, key, room.data_ptr())
-        layer.kept.append(room)
-    return layer
-
-
-def _point(layer: _Layer, tensors: dict[str, Any]) -> None:
-    """Let the struct point to these tensors; to nothing where they are None."""
-    heads = {"attention": layer.n, "p": layer.m}  # these have the heads of a row one after the other
-    like = tensors["values"]
-    for key, tensor in tensors.items():
-        order = _TENSORS.get(key)
-        if order is None:
-            continue
-        if tensor is None:
-            setattr(layer, key, _Rows())
-            layer.laid_out[key] = None
-            continue
-        _check_kind(key, tensor, like)
-        laid_out = tensor.stride(), tensor.shape
-        if layer.laid_out.get(key) == laid_out:  # the usual case in a rollout
-            getattr(layer, key).at = tensor.data_ptr()
-            continue
-        layer.laid_out[key] = laid_out
-        strides = dict(zip(order, tensor.stride(), strict=False))
-        if "t" in strides and tensor.shape[order.index("t")] == 1:
-            strides["t"] = 0  # not kept: each step overwrites the one before
-        setattr(layer, key, _Rows(tensor.data_ptr(), **strides | {"b": strides["b"] * heads.get(key, 1)}))
-
-
-def _check_kind(name: str, tensor: Tensor, like: Tensor) -> None:
-    """The loops believe what they are updated: whatever they are to read or write is looked at here first."""
-    if tensor.dtype is not like.dtype or not tensor.is_cpu:
-        raise ValueError(f"{name} must be {like.dtype} on cpu, as the input is, got {tensor.dtype} on {tensor.device}")
-
-
-def _check_width(name: str, made: Tensor, width: int) -> None:
-    """As above, of what was made with the weight called ``name``."""
-    if made.shape[-1] != width:
-        raise ValueError(f"{name} must make {width} numbers of each row, got {made.shape[-1]}")
-
-
-def library(dtype: torch.dtype) -> Any:
-    """The compiled loops for numbers of this type; None if they are not wanted or cannot be had, which is said once."""
-    loops, reason = _load(dtype)
-    if reason is not None:
-        _warn(reason)
-    return loops
-
-
-def loops_here() -> str:
-    """Which loops RIMs run in on this machine, where there is a choice: ``"C"`` or ``"torch"``."""
-    return "torch" if _load(torch.float32)[0] is None else "C"
-
-
-@functools.cache
-def _load(dtype: torch.dtype) -> tuple[Any, str | None]:
-    """The loops, or None and the reason, unless they are not wanted."""
-    if dtype not in _TYPES or os.environ.get("RIMS_RL_NATIVE") == "0":
-        return None, None
-    try:
-        from rims_rl.core.rims.engines import compiling  # not on Windows
-
-        with _one_at_a_time:
-            loops = compiling.load_first(
-                _SOURCE,
-                [(*(f for f in _FLAGS if f not in without), f"-Dreal={_TYPES[dtype]}") for without in _WITHOUT],
-            )
-    except (ImportError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-        return None, str(error)
-    pointer, size = ctypes.c_void_p, ctypes.c_long
-    loops.forward.argtypes = loops.backward.argtypes = (pointer, size)
-    loops.pack.argtypes = (pointer, size, size, size, ctypes.c_int, pointer)
-    loops.weight_gradient.argtypes = (pointer, size, pointer, size, pointer, size, ctypes.c_int, pointer)
-    return loops, None
-
-
-def _warn(reason: str) -> None:
-    global _warned
-    if not _warned:
-        _warned = True
-        warnings.warn(
-            f"the loops of RIMs run in torch, which is slower: those in C cannot be had, since {reason} "
-            "(RIMS_RL_NATIVE=0 says that they are not wanted)",
-            stacklevel=2,
+        s.qkv, s.received, s.p = (
+            place(s.comm_qkv.shape[1]),
+            place(s.comm_out.shape[2]),
+            new(s.values, steps, B, m, S, K),
         )
+        # each time a RIM stops to move, and for those who do not begin to
+        sleep = cell.asleep == "keep" and (cell.competes or s.replayed is not None)
+        most = (K + T * S if save else K) if sleep else 0
+        s.kept, s.kept_at = new(s.values, B, most, s.comm_qkv.shape[1]), torch.empty(steps, B, K, dtype=torch.int32)
+
+
+def _weight_gradient(s: Tape, layer: Layer, name: str) -> Tensor:
+    weight: Tensor = getattr(s, name)
+    turned = name != "comm_out"  # of which the loops take what comes out for what goes in
+    made = torch.empty_like(weight.transpose(1, 2) if turned else weight, memory_format=torch.contiguous_format)
+    library(weight.dtype).weight_gradient(
+        ctypes.byref(layer), layer.threads, _OF.index(name), *made.shape[1:], made.data_ptr()
+    )
+    return made.transpose(1, 2) if turned else made
+
+
+def _value_gradient(s: Tape, d_gates: Tensor, gradients: Gradients) -> Tensor:
+    """Of one element: of its values, and of weight_ih, over the steps at which each RIM read it."""
+    T, B, S, G = d_gates.shape
+    K, values = len(s.weight_ih), s.values.flatten(0, 2)
+    if S == K and s.read_mask is None and bool(s.active.all()):
+        d_reads = d_gates if s.keys is None else d_gates * (1 - s.null)
+        d_reads = d_reads.view(T * B, K * G)
+        add(gradients, "weight_ih", torch.mm(d_reads.t(), values).view_as(s.weight_ih))
+        return torch.mm(d_reads, s.weight_ih.flatten(0, 1)).view_as(s.values)
+    d_values, d_weight = torch.zeros_like(values), torch.empty_like(s.weight_ih)
+    slots = s.slots.view(T * B, K)
+    for k in range(K):
+        rows = s.active[k].flatten().nonzero().squeeze(1)
+        d_reads = d_gates.view(-1, G)[rows * S + slots[rows, k]]
+        if s.keys is not None:
+            d_reads *= 1 - s.null.view(T * B, K)[rows, k].unsqueeze(1)
+        read, d_read = values[rows], torch.mm(d_reads, s.weight_ih[k])
+        if s.read_mask is not None:
+            mask = s.read_mask[k].flatten(0, 1)[rows]
+            read, d_read = read * mask, d_read * mask
+        torch.mm(d_reads.t(), read, out=d_weight[k])
+        d_values.index_add_(0, rows, d_read)
+    add(gradients, "weight_ih", d_weight)
+    return d_values.view_as(s.values)

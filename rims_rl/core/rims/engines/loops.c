@@ -1,10 +1,13 @@
-/* The time loops of a RIM layer with LSTM cells, forward and backward: what torch_loops.py does in torch.
+/* The time loops of a RIM layer, forward and backward: what torch_loops.py does in torch, at a cost that follows activity.
  *
  * Rows of a batch do not know of each other, so each thread takes some rows through all steps, and nobody waits. A RIM
- * that keeps its state costs little more than its share of the communication. c_loops.py compiles this with
- * -Dreal=float or -Dreal=double, and makes room for all tensors. Letters for sizes are those of torch_loops.py: T steps,
- * B batch, K RIMs, H units per RIM, N elements, n input heads of key size d and value size w, m communication heads of
- * key size e and value size v. */
+ * that keeps its state costs next to nothing: its dynamics are left out, its query and what others hear of it are kept
+ * until it moves again, and what the backward wants of it is not written down. So most tensors have a place only for
+ * those who move at a step: RIM k's is `slot_of`.
+ *
+ * c_loops.py compiles this with -Dreal=float or -Dreal=double, and makes room for all tensors. Letters for sizes are those
+ * of torch_loops.py: T steps, B batch, K RIMs, H units per RIM, N elements, n input heads of key size d and value size w,
+ * m communication heads of key size e and value size v; and S is the number of places. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,28 +33,62 @@ typedef struct { /* a tensor: row b of RIM k at step t begins at `at + t * .t + 
 } rows;
 
 typedef struct {
-    long T, B, K, H, N, n, d, w, m, e, v, num_active, asleep;
-    rows keep;                                 /* 0 where the state is set to zero before the step; or absent */
-    rows keys, values, query, attention, read; /* of a set; attention (n, K, N + 1) for each row of the batch */
-    rows probes, reads, null;                  /* of one element, see OneElement in reading.py */
-    rows h_0, c_0, h, c, h_in, c_in;           /* the first state, after each step, and going into the step */
-    rows active, gates, updated;                  /* updated: h before communication */
-    rows qkv, p, received;                        /* p (m, K who listens, K who is heard) for each row of the batch */
-    rows read_mask, message_mask;                /* of dropout, or absent: of what is read, and of what h gains by hearing */
-    rows d_out, d_h, d_c, d_gates, d_message, d_qkv, d_query, d_keys, d_values, d_null;
-    real *bias, *input_query, *weight_ih, *weight_hh, *comm_qkv, *comm_out; /* columns padded to whole vectors */
+    long T, B, K, H, N, n, d, w, m, e, v, S, num_active, asleep, gru, top_k, saves;
+    double null_bound; /* of attention on null, beyond which nobody is active */
+    rows keep;         /* 0 where the state is set to zero before the step; or absent */
+    rows keys, values; /* absent keys: nobody attends, all read */
+    rows reads;        /* values times weight_ih of each RIM, if this was done beforehand */
+    rows attention;    /* of a set: (n, K, N + 1) for each row of the batch */
+    rows null;         /* of one element: attention on null of each RIM */
+    rows h_0, c_0, h, c;                      /* the first state, h after each step, and the last c */
+    rows active;                              /* 1 or 0; given if nobody competes */
+    rows query, read, read_gates;             /* from here on by place: of the active; read_gates: as reads */
+    rows gates, from_state, c_in, updated;    /* of those who move; from_state: of a GRU; updated: h before communication */
+    rows qkv, p, received;                    /* p: (m, S who listens, K who is heard) for each row of the batch */
+    rows kept;                                /* queries, keys and values of those who keep their state, by `kept_at` */
+    rows read_mask, message_mask;             /* of dropout, or absent: of what is read, and of what h gains by hearing */
+    rows d_out, d_h, d_c, d_gates, d_rec, d_message, d_qkv, d_kept, d_query, d_keys, d_values; /* d_rec: of from_state */
+    real *bias, *bias_hh, *input_query, *weight_ih, *weight_hh, *comm_qkv, *comm_out; /* columns padded to whole vectors */
+    real *zeros;                              /* as many as a state or a row of qkv has */
+    real *preference;                         /* of each RIM, taken from its attention on null where they compete; or absent */
+    int *slots, *kept_at;                     /* (T, B, K): places; rows of kept, of which each row of the batch has its own */
 } layer;
+
+/* What RIMs do that are not active: keep their state, go on by themselves, or hear the others besides. */
+enum { KEEP, DRIFT, LISTEN };
 
 INLINE real *row(const rows *s, long t, long k, long b) { return s->at + t * s->t + k * s->k + b * s->b; }
 
 INLINE int is_active(const layer *l, long t, long k, long b) { return *row(&l->active, t, k, b) != 0; }
 
-/* What RIMs do that are not active: keep their state, go on by themselves, or hear the others besides. */
-enum { KEEP, DRIFT, LISTEN };
-
 INLINE int moves(const layer *l, long t, long k, long b) { return l->asleep != KEEP || is_active(l, t, k, b); }
 
 INLINE int hears(const layer *l, long t, long k, long b) { return l->asleep == LISTEN || is_active(l, t, k, b); }
+
+INLINE int is_reset(const layer *l, long t, long b) { return l->keep.at && *row(&l->keep, t, 0, b) == 0; }
+
+/* Whether h, going into the step, differs from what went into the one before. */
+INLINE int is_new(const layer *l, long t, long k, long b) { return !t || is_reset(l, t, b) || moves(l, t - 1, k, b); }
+
+/* h going into a step; nothing after a reset, when it is zero. */
+INLINE real *h_in(const layer *l, long t, long k, long b) {
+    return is_reset(l, t, b) ? NULL : t ? row(&l->h, t - 1, k, b) : row(&l->h_0, 0, k, b);
+}
+
+/* Of what is not saved there is only one step. */
+INLINE int *of_step(const layer *l, int *indices, long t, long k, long b) {
+    return indices + ((l->saves ? t * l->B : 0) + b) * l->K + k;
+}
+
+INLINE int slot_of(const layer *l, long t, long k, long b) { return *of_step(l, l->slots, t, k, b); }
+
+INLINE real *place(const layer *l, const rows *s, long t, long k, long b) { return row(s, t, slot_of(l, t, k, b), b); }
+
+/* Which row of `rows` holds what others hear of a RIM that keeps its state; nothing if that is zero. */
+INLINE real *kept_row(const layer *l, const rows *s, long t, long k, long b) {
+    const int at = *of_step(l, l->kept_at, t, k, b);
+    return at < 0 ? NULL : row(s, 0, at, b);
+}
 
 /* Columns of packed weights: whole vectors, of whatever processor. */
 INLINE long padded(long columns) {
@@ -212,36 +249,42 @@ static void softmax(real *x, long count, long size) {
     }
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------- */
-
-/* Which rows of RIM k: all of them, or those in which it is active, moves or hears. */
-enum { ALL, ACTIVE, MOVING, HEARING };
-
-INLINE int among(const layer *l, int which, long t, long k, long b) {
-    return which == ALL || (which == MOVING ? moves(l, t, k, b) : which == HEARING ? hears(l, t, k, b) : is_active(l, t, k, b));
+/* out = the sum of `count` rows, each times its weight; weights are `stride` apart. Nothing is a row of zeros. */
+INLINE void weighted_sum(real *out, const real *weights, long stride, long count, real *const *of, long offset, long size) {
+    for (long i = 0; i < size; i += LANES) {
+        vec sum = {0};
+        for (long j = 0; j < count; j++)
+            if (of[j]) sum += weights[j * stride] * load(of[j] + offset + i, size - i);
+        store(out + i, sum, size - i);
+    }
 }
 
-/* `out` = `in` times the weights of RIM k, for all its rows, or += for some of them. */
-static void transform(const layer *l, long t, long k, long begin, long end, int which, const rows *in, long inner,
-                      const real *weights, const rows *out, long columns) {
-    real *a[end - begin], *o[end - begin];
-    long count = 0;
-    for (long b = begin; b < end; b++)
-        if (among(l, which, t, k, b)) a[count] = row(in, t, k, b), o[count++] = row(out, t, k, b);
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+/* `out` = `in` times the weights of RIM k, or += if `add`. */
+INLINE void times(const layer *l, int add, long k, long count, real *const *in, long inner, const real *weights,
+                  real *const *out, long columns) {
     const long stride = padded(columns);
-    (which == ALL ? set_product : add_product)(count, a, inner, weights + k * inner * stride, stride, o, columns);
+    (add ? add_product : set_product)(count, in, inner, weights + k * inner * stride, stride, out, columns);
+}
+
+/* Who is before RIM k: those with less, of equal ones the first. */
+INLINE long rank(const real *of, long count, long k) {
+    long before = 0;
+    for (long j = 0; j < count; j++) before += of[j] < of[k] || (of[j] == of[k] && j < k);
+    return before;
 }
 
 /* Attention of all RIMs over a set, and their attention on null, averaged over heads. */
-static void attend(const layer *l, long t, long b, real *null) {
+static void attend(const layer *l, long t, long b, const rows *query, real *null) {
     const long K = l->K, N = l->N, n = l->n, d = l->d;
     const real scale = 1 / sqrt((double)d);
     real *attention = row(&l->attention, t, 0, b);
     for (long head = 0; head < n; head++)
         for (long k = 0; k < K; k++) {
             real *logits = attention + (head * K + k) * (N + 1);
-            const real *query = row(&l->query, t, k, b) + head * d, *keys = row(&l->keys, t, 0, b) + head * d;
-            for (long i = 0; i < N; i++) logits[i] = scale * dot(query, keys + i * n * d, d);
+            const real *of_rim = row(query, 0, k, b) + head * d, *keys = row(&l->keys, t, 0, b) + head * d;
+            for (long i = 0; i < N; i++) logits[i] = scale * dot(of_rim, keys + i * n * d, d);
             logits[N] = 0;
         }
     softmax(attention, n * K, N + 1);
@@ -252,7 +295,7 @@ static void attend(const layer *l, long t, long b, real *null) {
 
 static void read_set(const layer *l, long t, long k, long b) {
     const long n = l->n, w = l->w;
-    real *read = row(&l->read, t, k, b);
+    real *read = place(l, &l->read, t, k, b);
     fill(read, 0, n * w);
     for (long head = 0; head < n; head++) {
         const real *attention = row(&l->attention, t, 0, b) + (head * l->K + k) * (l->N + 1);
@@ -264,153 +307,250 @@ static void read_set(const layer *l, long t, long k, long b) {
 
 /* Who is active: those with the least attention on null, of equal ones the first. */
 static void compete(const layer *l, long t, long b, const real *null) {
+    real by[l->K];
     for (long k = 0; k < l->K; k++) {
-        long before = 0;
-        for (long j = 0; j < l->K; j++) before += null[j] < null[k] || (null[j] == null[k] && j < k);
-        *row(&l->active, t, k, b) = before < l->num_active;
+        by[k] = null[k] - (l->preference ? l->preference[k] : 0);
+        if (isnan(by[k])) by[k] = INFINITY; /* so that never more are active than there are places */
     }
+    for (long k = 0; k < l->K; k++)
+        *row(&l->active, t, k, b) =
+            rank(by, l->K, k) < l->num_active && (by[k] == -INFINITY || !(null[k] > (real)l->null_bound));
 }
 
-static void lstm_cell(real *gates, const real *c, real *c_new, real *updated, long H) {
+static void lstm_cell(const layer *l, long t, long k, long b) {
+    const long H = l->H;
+    real *gates = place(l, &l->gates, t, k, b), *updated = place(l, &l->updated, t, k, b), *c = row(&l->c, 0, k, b);
     real *i = gates, *f = gates + H, *g = gates + 2 * H, *o = gates + 3 * H;
     for (long j = 0; j < H; j++) g[j] += g[j];
     for (long j = 0; j < 4 * H; j++) gates[j] = sigmoid(gates[j]);
     for (long j = 0; j < H; j++) g[j] = 2 * g[j] - 1; /* tanh(x) = 2 sigmoid(2 x) - 1 */
-    for (long j = 0; j < H; j++) c_new[j] = f[j] * c[j] + i[j] * g[j];
-    for (long j = 0; j < H; j++) updated[j] = o[j] * (2 * sigmoid(2 * c_new[j]) - 1);
+    for (long j = 0; j < H; j++) c[j] = f[j] * c[j] + i[j] * g[j];
+    for (long j = 0; j < H; j++) updated[j] = o[j] * (2 * sigmoid(2 * c[j]) - 1);
 }
 
-/* What RIMs hear of all of them. Rows of p of those who do not are of no use. */
+static void gru_cell(const layer *l, long t, long k, long b) {
+    const long H = l->H;
+    const real *state = place(l, &l->from_state, t, k, b), *h = h_in(l, t, k, b);
+    real *r = place(l, &l->gates, t, k, b), *z = r + H, *n = r + 2 * H, *updated = place(l, &l->updated, t, k, b);
+    if (!h) h = l->zeros;
+    for (long j = 0; j < 2 * H; j++) r[j] = sigmoid(r[j] + state[j]);
+    for (long j = 0; j < H; j++) n[j] = 2 * sigmoid(2 * (n[j] + r[j] * state[2 * H + j])) - 1;
+    for (long j = 0; j < H; j++) updated[j] = n[j] + z[j] * (h[j] - n[j]);
+}
+
+/* The state and the gates of RIM k before its products: what it keeps, or biases and what it reads. */
+static void begin_step(const layer *l, long t, long k, long b) {
+    const long H = l->H, G = (l->gru ? 3 : 4) * H;
+    const real *h = h_in(l, t, k, b);
+    real *c = row(&l->c, 0, k, b);
+    if (!t) copy(c, row(&l->c_0, 0, k, b), H);
+    if (!h) fill(c, 0, H);
+    if (!moves(l, t, k, b)) {
+        copy(row(&l->h, t, k, b), h ? h : l->zeros, H);
+        return;
+    }
+    copy(place(l, &l->gates, t, k, b), l->bias + k * padded(G), G);
+    if (l->gru)
+        copy(place(l, &l->from_state, t, k, b), l->bias_hh + k * padded(G), G);
+    else
+        copy(place(l, &l->c_in, t, k, b), c, H);
+}
+
+/* What RIM k reads goes into its gates. */
+static void read_input(const layer *l, long t, long k, long begin, long end) {
+    const long G = (l->gru ? 3 : 4) * l->H, V = l->n * l->w;
+    real *a[end - begin], *o[end - begin];
+    long count = 0;
+    for (long b = begin; b < end; b++) {
+        if (!is_active(l, t, k, b)) continue;
+        if (l->reads.at)
+            add_scaled(place(l, &l->gates, t, k, b), l->null.at ? 1 - *row(&l->null, t, k, b) : 1, row(&l->reads, t, k, b), G);
+        else if (l->attention.at)
+            read_set(l, t, k, b), a[count] = place(l, &l->read, t, k, b), o[count++] = place(l, &l->gates, t, k, b);
+        else
+            a[count] = row(&l->values, t, 0, b), o[count++] = place(l, &l->read_gates, t, k, b);
+    }
+    times(l, l->attention.at != NULL, k, count, a, V, l->weight_ih, o, G);
+    for (long b = begin; b < end && l->read_gates.at; b++)
+        if (is_active(l, t, k, b))
+            add_scaled(place(l, &l->gates, t, k, b), 1 - *row(&l->null, t, k, b), place(l, &l->read_gates, t, k, b), G);
+}
+
+/* What there is to hear of each RIM: of those who move after each step, of others when they have stopped to move. */
+static void speak(const layer *l, long t, long k, long begin, long end, int *next) {
+    real *a[end - begin], *o[end - begin];
+    long count = 0;
+    for (long b = begin; b < end; b++) {
+        if (moves(l, t, k, b)) {
+            a[count] = place(l, &l->updated, t, k, b), o[count++] = place(l, &l->qkv, t, k, b);
+            continue;
+        }
+        int *at = of_step(l, l->kept_at, t, k, b);
+        if (!is_new(l, t, k, b))
+            *at = *of_step(l, l->kept_at, t - 1, k, b);
+        else if (!h_in(l, t, k, b))
+            *at = -1;
+        else {
+            *at = l->saves ? next[b - begin]++ : (int)k;
+            a[count] = h_in(l, t, k, b), o[count++] = row(&l->kept, 0, *at, b);
+        }
+    }
+    times(l, 0, k, count, a, l->H, l->comm_qkv, o, l->m * (2 * l->e + l->v));
+}
+
+INLINE void who_speaks(const layer *l, long t, long b, real **of) {
+    for (long k = 0; k < l->K; k++) of[k] = moves(l, t, k, b) ? place(l, &l->qkv, t, k, b) : kept_row(l, &l->kept, t, k, b);
+}
+
+/* What RIMs hear of all of them. */
 static void listen(const layer *l, long t, long b) {
-    const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
+    const long K = l->K, S = l->S, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
-    real *p = row(&l->p, t, 0, b), *weights[K], *received[K];
-    fill(p, 0, l->m * K * K);
+    real *of[K], negative[K];
+    who_speaks(l, t, b, of);
     for (long head = 0; head < l->m; head++)
         for (long k = 0; k < K; k++) {
-            const real *query = row(&l->qkv, t, k, b) + head * size, *keys = row(&l->qkv, t, 0, b) + head * size + e;
-            for (long j = 0; j < K && hears(l, t, k, b); j++)
-                p[(head * K + k) * K + j] = scale * dot(query, keys + j * l->qkv.k, e);
+            if (!hears(l, t, k, b)) continue;
+            real *p = row(&l->p, t, 0, b) + (head * S + slot_of(l, t, k, b)) * K;
+            for (long j = 0; j < K; j++) p[j] = of[j] ? scale * dot(of[k] + head * size, of[j] + head * size + e, e) : 0;
+            if (!l->top_k)
+                softmax(p, 1, K);
+            else { /* of those with the largest logits only */
+                real largest = p[0], sum = 0;
+                for (long j = 0; j < K; j++) negative[j] = -p[j], largest = p[j] > largest ? p[j] : largest;
+                for (long j = 0; j < K; j++)
+                    sum += p[j] = rank(negative, K, j) < l->top_k ? exponential(p[j] - largest) : 0;
+                for (long j = 0; j < K; j++) p[j] /= sum;
+            }
+            weighted_sum(place(l, &l->received, t, k, b) + head * v, p, 1, K, of, head * size + 2 * e, v);
         }
-    softmax(p, l->m * K, K);
-    for (long head = 0; head < l->m; head++) {
-        long count = 0;
-        for (long k = 0; k < K; k++)
-            if (hears(l, t, k, b))
-                weights[count] = p + (head * K + k) * K, received[count++] = row(&l->received, t, k, b) + head * v;
-        set_product(count, weights, K, row(&l->qkv, t, 0, b) + head * size + 2 * e, l->qkv.k, received, v);
-    }
 }
 
 /* Add what RIMs received to their h. */
 static void hear(const layer *l, long t, long k, long begin, long end) {
     const long H = l->H, values = l->m * l->v;
+    real *a[end - begin], *o[end - begin];
+    long count = 0;
+    for (long b = begin; b < end; b++)
+        if (hears(l, t, k, b)) a[count] = place(l, &l->received, t, k, b), o[count++] = row(&l->h, t, k, b);
     if (!l->message_mask.at) {
-        transform(l, t, k, begin, end, HEARING, &l->received, values, l->comm_out, &l->h, H);
+        times(l, 1, k, count, a, values, l->comm_out, o, H);
         return;
     }
-    real *gain = calloc((end - begin) * H, sizeof(real));
-    const rows of_gain = {gain - begin * H, 0, 0, H};
-    transform(l, t, k, begin, end, HEARING, &l->received, values, l->comm_out, &of_gain, H);
-    for (long b = begin; b < end; b++) {
-        multiply(row(&of_gain, t, k, b), row(&l->message_mask, t, k, b), H);
-        add_scaled(row(&l->h, t, k, b), 1, row(&of_gain, t, k, b), H);
-    }
+    real *gain = malloc((end - begin) * H * sizeof(real));
+    for (long i = 0; i < count; i++) o[i] = gain + i * H;
+    times(l, 0, k, count, a, values, l->comm_out, o, H);
+    count = 0;
+    for (long b = begin; b < end; b++)
+        if (hears(l, t, k, b)) {
+            multiply(o[count], row(&l->message_mask, t, k, b), H);
+            add_scaled(row(&l->h, t, k, b), 1, o[count++], H);
+        }
     free(gain);
 }
 
 static void forward_rows(const layer *l, long begin, long end) {
-    const long K = l->K, H = l->H, G = 4 * H, V = l->n * l->w, queries = l->n * l->d;
-    const long size = l->m * (2 * l->e + l->v);
+    const long K = l->K, H = l->H, G = (l->gru ? 3 : 4) * H, queries = l->n * l->d;
+    const real scale = 1 / sqrt((double)l->d);
+    real *a[end - begin], *o[end - begin];
+    int next[end - begin]; /* rows of kept that are taken */
+    memset(next, 0, sizeof next);
+    real *now = malloc((end - begin) * K * queries * sizeof(real)); /* queries of all RIMs */
+    const rows query = {now - begin * K * queries, 0, queries, K * queries};
 
     for (long t = 0; t < l->T; t++) {
-        for (long k = 0; k < K; k++) {
+        for (long k = 0; k < K && l->keys.at; k++) {
+            long count = 0;
             for (long b = begin; b < end; b++) {
-                const int reset = l->keep.at && *row(&l->keep, t, k, b) == 0;
-                const real *h = t ? row(&l->h, t - 1, k, b) : row(&l->h_0, t, k, b);
-                const real *c = t ? row(&l->c, t, k, b) : row(&l->c_0, t, k, b);
-                for (long j = 0; j < H; j++) row(&l->h_in, t, k, b)[j] = reset ? 0 : h[j];
-                for (long j = 0; j < H; j++) row(&l->c_in, t, k, b)[j] = reset ? 0 : c[j];
+                if (!is_new(l, t, k, b)) continue;
+                if (h_in(l, t, k, b))
+                    a[count] = h_in(l, t, k, b), o[count++] = row(&query, 0, k, b);
+                else
+                    fill(row(&query, 0, k, b), 0, queries);
             }
-            if (l->query.at) transform(l, t, k, begin, end, ALL, &l->h_in, H, l->input_query, &l->query, queries);
+            times(l, 0, k, count, a, H, l->input_query, o, queries);
         }
         for (long b = begin; b < end; b++) {
             real null[K];
-            if (l->query.at) attend(l, t, b, null);
-            for (long k = 0; k < K && l->probes.at; k++)
-                null[k] = *row(&l->null, t, k, b) = sigmoid(dot(row(&l->h_in, t, k, b), row(&l->probes, t, k, b), H));
-            if (l->num_active < K) compete(l, t, b, null);
+            if (l->attention.at) attend(l, t, b, &query, null);
+            for (long k = 0; k < K && l->null.at; k++) /* minus the logit of x is the log-odds of null */
+                null[k] = *row(&l->null, t, k, b) =
+                    sigmoid(-scale * dot(row(&query, 0, k, b), row(&l->keys, t, 0, b), queries));
+            if (l->num_active) compete(l, t, b, null);
+            int slot = 0;
+            for (long k = 0; k < K; k++) *of_step(l, l->slots, t, k, b) = moves(l, t, k, b) ? slot++ : -1;
+            for (long k = 0; k < K && l->query.at; k++)
+                if (is_active(l, t, k, b)) copy(place(l, &l->query, t, k, b), row(&query, 0, k, b), queries);
         }
 
         for (long k = 0; k < K; k++) {
+            for (long b = begin; b < end; b++) begin_step(l, t, k, b);
+            read_input(l, t, k, begin, end);
+            long count = 0;
+            for (long b = begin; b < end; b++)
+                if (moves(l, t, k, b) && h_in(l, t, k, b))
+                    a[count] = h_in(l, t, k, b), o[count++] = place(l, l->gru ? &l->from_state : &l->gates, t, k, b);
+            times(l, 1, k, count, a, H, l->weight_hh, o, G);
             for (long b = begin; b < end; b++) {
-                if (!moves(l, t, k, b)) {
-                    copy(row(&l->c, t, k, b), row(&l->c_in, t, k, b), H);
-                    copy(row(&l->updated, t, k, b), row(&l->h_in, t, k, b), H);
-                    continue;
-                }
-                real *gates = row(&l->gates, t, k, b);
-                copy(gates, l->bias + k * padded(G), G);
-                if (!is_active(l, t, k, b)) continue; /* it reads nothing */
-                if (l->query.at)
-                    read_set(l, t, k, b);
-                else
-                    add_scaled(gates, l->probes.at ? 1 - *row(&l->null, t, k, b) : 1, row(&l->reads, t, k, b), G);
+                if (!moves(l, t, k, b)) continue;
+                (l->gru ? gru_cell : lstm_cell)(l, t, k, b);
+                copy(row(&l->h, t, k, b), place(l, &l->updated, t, k, b), H);
             }
-            if (l->query.at) transform(l, t, k, begin, end, ACTIVE, &l->read, V, l->weight_ih, &l->gates, G);
-            transform(l, t, k, begin, end, MOVING, &l->h_in, H, l->weight_hh, &l->gates, G);
-            for (long b = begin; b < end; b++) {
-                real *updated = row(&l->updated, t, k, b);
-                if (moves(l, t, k, b))
-                    lstm_cell(row(&l->gates, t, k, b), row(&l->c_in, t, k, b), row(&l->c, t, k, b), updated, H);
-                copy(row(&l->h, t, k, b), updated, H);
-            }
-            if (l->qkv.at) transform(l, t, k, begin, end, ALL, &l->updated, H, l->comm_qkv, &l->qkv, size);
+            if (l->qkv.at) speak(l, t, k, begin, end, next);
         }
         if (!l->qkv.at) continue;
         for (long b = begin; b < end; b++) listen(l, t, b);
         for (long k = 0; k < K; k++) hear(l, t, k, begin, end);
     }
+    free(now);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* From the gradient of what RIMs received, zero where they do not hear, to that of queries, keys and values. */
-static void listen_backward(const layer *l, long t, long b, const rows *d_message) {
-    const long K = l->K, e = l->e, v = l->v, size = 2 * e + v;
+/* From the gradient of what RIMs received to that of queries, keys and values. */
+static void listen_backward(const layer *l, long t, long b, const rows *d_received) {
+    const long K = l->K, S = l->S, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
-    /* (listens, is received), and the other way round; p the other way round */
-    real d_logits[K * K], turned[K * K], p_turned[K * K];
-    real *d_of[K], *turned_of[K], *p_of[K], *d_query[K], *d_key[K], *d_value[K];
+    real d_logits[S * K], *of[K], *who[S], *d_of[S];
+    who_speaks(l, t, b, of);
+    for (long s = 0; s < S; s++) who[s] = d_of[s] = NULL;
+    for (long k = 0; k < K; k++)
+        if (hears(l, t, k, b)) who[slot_of(l, t, k, b)] = of[k], d_of[slot_of(l, t, k, b)] = place(l, d_received, t, k, b);
     for (long head = 0; head < l->m; head++) {
-        const real *p = row(&l->p, t, 0, b) + head * K * K, *qkv = row(&l->qkv, t, 0, b) + head * size;
-        for (long k = 0; k < K; k++) {
+        const real *p = row(&l->p, t, 0, b) + head * S * K;
+        const long at = head * size;
+        for (long s = 0; s < S; s++) {
+            if (!who[s]) continue;
             real sum = 0;
-            fill(d_logits + k * K, 0, K);
-            for (long j = 0; j < K && hears(l, t, k, b); j++) {
-                const real d_p = dot(row(d_message, t, k, b) + head * v, qkv + j * l->qkv.k + 2 * e, v);
-                d_logits[k * K + j] = p[k * K + j] * d_p;
-                sum += d_logits[k * K + j];
-            }
             for (long j = 0; j < K; j++) {
-                d_logits[k * K + j] = scale * (d_logits[k * K + j] - p[k * K + j] * sum);
-                turned[j * K + k] = d_logits[k * K + j];
-                p_turned[j * K + k] = p[k * K + j];
+                const real d_p = of[j] ? dot(d_of[s] + head * v, of[j] + at + 2 * e, v) : 0;
+                sum += d_logits[s * K + j] = p[s * K + j] * d_p;
             }
-            d_of[k] = d_logits + k * K, turned_of[k] = turned + k * K, p_of[k] = p_turned + k * K;
-            d_query[k] = row(&l->d_qkv, t, k, b) + head * size, d_key[k] = d_query[k] + e, d_value[k] = d_key[k] + e;
+            for (long j = 0; j < K; j++) d_logits[s * K + j] = scale * (d_logits[s * K + j] - p[s * K + j] * sum);
         }
-        set_product(K, d_of, K, qkv + e, l->qkv.k, d_query, e);
-        set_product(K, turned_of, K, qkv, l->qkv.k, d_key, e);
-        set_product(K, p_of, K, row(d_message, t, 0, b) + head * v, d_message->k, d_value, v);
+        for (long k = 0; k < K; k++) {
+            if (!of[k]) continue;
+            const int moving = moves(l, t, k, b);
+            real *to = moving ? place(l, &l->d_qkv, t, k, b) : kept_row(l, &l->d_kept, t, k, b), here[e + v + 2 * LANES];
+            /* what others heard of it while it kept its state is summed up, from the last step on */
+            const int goes_on = !moving && t + 1 < l->T && !moves(l, t + 1, k, b) && !is_reset(l, t + 1, b);
+            real *key = goes_on ? here : to + at + e, *value = goes_on ? here + e : key + e;
+            if (hears(l, t, k, b))
+                weighted_sum(to + at, d_logits + slot_of(l, t, k, b) * K, 1, K, of, at + e, e);
+            else if (!goes_on)
+                fill(to + at, 0, e);
+            weighted_sum(key, d_logits + k, K, S, who, at, e);
+            weighted_sum(value, p + k, K, S, d_of, head * v, v);
+            if (goes_on) add_scaled(to + at + e, 1, here, e + v);
+        }
     }
 }
 
 /* Into d_gates, from the gradients of h and c after the cell; d_h and d_c become what passes the gates by. */
 static void lstm_backward(const layer *l, long t, long k, long b) {
     const long H = l->H;
-    const real *gates = row(&l->gates, t, k, b), *c_in = row(&l->c_in, t, k, b);
-    real *d_gates = row(&l->d_gates, t, k, b), *d_h = row(&l->d_h, t, k, b), *d_c = row(&l->d_c, t, k, b);
+    const real *gates = place(l, &l->gates, t, k, b), *c_in = place(l, &l->c_in, t, k, b);
+    real *d_gates = place(l, &l->d_gates, t, k, b), *d_h = row(&l->d_h, t, k, b), *d_c = row(&l->d_c, t, k, b);
 #pragma omp simd
     for (long j = 0; j < H; j++) {
         const real i = gates[j], f = gates[H + j], g = gates[2 * H + j], o = gates[3 * H + j];
@@ -425,11 +565,28 @@ static void lstm_backward(const layer *l, long t, long k, long b) {
     }
 }
 
+/* The same of a GRU, whose gate n multiplies what comes from the state by r: so d_rec differs from d_gates there. */
+static void gru_backward(const layer *l, long t, long k, long b) {
+    const long H = l->H;
+    const real *r = place(l, &l->gates, t, k, b), *z = r + H, *n = r + 2 * H, *h = h_in(l, t, k, b);
+    const real *state_n = place(l, &l->from_state, t, k, b) + 2 * H;
+    real *d_gates = place(l, &l->d_gates, t, k, b), *d_rec = place(l, &l->d_rec, t, k, b), *d_h = row(&l->d_h, t, k, b);
+    if (!h) h = l->zeros;
+    for (long j = 0; j < H; j++) {
+        const real d_n = d_h[j] * (1 - z[j]) * (1 - n[j] * n[j]);
+        d_rec[j] = d_gates[j] = d_n * state_n[j] * r[j] * (1 - r[j]);
+        d_rec[H + j] = d_gates[H + j] = d_h[j] * (h[j] - n[j]) * z[j] * (1 - z[j]);
+        d_gates[2 * H + j] = d_n;
+        d_rec[2 * H + j] = d_n * r[j];
+        d_h[j] *= z[j];
+    }
+}
+
 /* From the gradient of what a RIM read of a set, `d_read` (n * w), to those of its query, of keys and of values. */
 static void read_backward(const layer *l, long t, long k, long b, const real *d_read) {
     const long N = l->N, n = l->n, d = l->d, w = l->w;
-    const real scale = 1 / sqrt((double)d), *query = row(&l->query, t, k, b);
-    real *d_query = row(&l->d_query, t, k, b), d_logits[N];
+    const real scale = 1 / sqrt((double)d), *query = place(l, &l->query, t, k, b);
+    real *d_query = place(l, &l->d_query, t, k, b), d_logits[N];
     fill(d_query, 0, n * d);
     for (long head = 0; head < n; head++) {
         const real *attention = row(&l->attention, t, 0, b) + (head * l->K + k) * (N + 1);
@@ -449,69 +606,91 @@ static void read_backward(const layer *l, long t, long k, long b, const real *d_
     }
 }
 
+/* The same of one element with one head, whose value's gradient is left to c_loops.py. */
+static void read_one_backward(const layer *l, long t, long k, long b) {
+    const long G = (l->gru ? 3 : 4) * l->H, d = l->d;
+    const real null = *row(&l->null, t, k, b); /* the attention to x is 1 - null */
+    const real *reads = l->reads.at ? row(&l->reads, t, k, b) : place(l, &l->read_gates, t, k, b);
+    const real d_logit = null * (1 - null) / sqrt((double)d) * dot(place(l, &l->d_gates, t, k, b), reads, G);
+    real *d_query = place(l, &l->d_query, t, k, b);
+    fill(d_query, 0, d);
+    add_scaled(d_query, d_logit, row(&l->keys, t, 0, b), d);
+    add_scaled(row(&l->d_keys, t, 0, b), d_logit, place(l, &l->query, t, k, b), d);
+}
+
+/* From what h became by hearing to what it was before. */
+static void hear_backward(const layer *l, long t, long begin, long end, real *scratch) {
+    const long K = l->K, H = l->H, S = l->S, size = l->m * (2 * l->e + l->v), values = l->m * l->v;
+    const rows d_received = {scratch - begin * S * values, 0, values, S * values};
+    real *a[end - begin], *o[end - begin];
+    for (long k = 0; k < K; k++) {
+        long count = 0;
+        for (long b = begin; b < end; b++) {
+            if (!hears(l, t, k, b)) continue;
+            real *d_message = a[count] = place(l, &l->d_message, t, k, b);
+            copy(d_message, row(&l->d_h, t, k, b), H);
+            if (l->message_mask.at) multiply(d_message, row(&l->message_mask, t, k, b), H);
+            o[count++] = place(l, &d_received, t, k, b);
+        }
+        times(l, 0, k, count, a, H, l->comm_out, o, values);
+    }
+    for (long b = begin; b < end; b++) listen_backward(l, t, b, &d_received);
+    for (long k = 0; k < K; k++) {
+        long count = 0;
+        for (long b = begin; b < end; b++) {
+            real *d = moves(l, t, k, b)   ? place(l, &l->d_qkv, t, k, b)
+                      : is_new(l, t, k, b) ? kept_row(l, &l->d_kept, t, k, b)
+                                           : NULL;
+            if (d) a[count] = d, o[count++] = row(&l->d_h, t, k, b);
+        }
+        times(l, 1, k, count, a, size, l->comm_qkv, o, H);
+    }
+}
+
 static void backward_rows(const layer *l, long begin, long end) {
-    const long K = l->K, H = l->H, G = 4 * H, V = l->n * l->w, queries = l->n * l->d;
-    const long size = l->m * (2 * l->e + l->v), values = l->m * l->v, width = values > V ? values : V;
-    const long room = (end - begin) * K * width;
-    real *scratch = malloc((room + LANES) * sizeof(real)); /* gradients of what was received, then of what was read */
-    const rows of_read = {scratch - begin * K * width, 0, width, K * width};
+    const long K = l->K, H = l->H, S = l->S, G = (l->gru ? 3 : 4) * H, V = l->n * l->w, queries = l->n * l->d;
+    const long values = l->m * l->v, width = values > V ? values : V;
+    real *scratch = malloc(((end - begin) * S * width + LANES) * sizeof(real)); /* of what was received, then of what was read */
+    const rows d_read = {scratch - begin * S * V, 0, V, S * V};
+    real *a[end - begin], *o[end - begin];
 
     for (long t = l->T - 1; t >= 0; t--) {
         for (long k = 0; k < K; k++)
             for (long b = begin; b < end; b++) add_scaled(row(&l->d_h, t, k, b), 1, row(&l->d_out, t, k, b), H);
+        if (l->qkv.at) hear_backward(l, t, begin, end, scratch);
 
-        if (l->qkv.at) {
-            fill(scratch, 0, room);
-            for (long k = 0; k < K; k++) {
-                for (long b = begin; b < end; b++)
-                    if (hears(l, t, k, b)) {
-                        copy(row(&l->d_message, t, k, b), row(&l->d_h, t, k, b), H);
-                        if (l->message_mask.at) multiply(row(&l->d_message, t, k, b), row(&l->message_mask, t, k, b), H);
-                    }
-                transform(l, t, k, begin, end, HEARING, &l->d_message, H, l->comm_out, &of_read, values);
-            }
-            for (long b = begin; b < end; b++) listen_backward(l, t, b, &of_read);
-            for (long k = 0; k < K; k++) {
-                real *a[end - begin], *o[end - begin];
-                for (long b = begin; b < end; b++)
-                    a[b - begin] = row(&l->d_qkv, t, k, b), o[b - begin] = row(&l->d_h, t, k, b);
-                add_product(end - begin, a, size, l->comm_qkv + k * size * padded(H), padded(H), o, H);
-            }
-        }
-
-        for (long b = begin; b < end && l->query.at; b++) {
-            fill(row(&l->d_keys, t, 0, b), 0, l->N * queries);
-            fill(row(&l->d_values, t, 0, b), 0, l->N * V);
-        }
-        if (l->query.at) fill(scratch, 0, room);
+        for (long b = begin; b < end && l->keys.at; b++) fill(row(&l->d_keys, t, 0, b), 0, l->N * queries);
+        for (long b = begin; b < end && l->attention.at; b++) fill(row(&l->d_values, t, 0, b), 0, l->N * V);
         for (long k = 0; k < K; k++) {
-            for (long b = begin; b < end; b++)
-                if (moves(l, t, k, b))
-                    lstm_backward(l, t, k, b);
-                else
-                    fill(row(&l->d_gates, t, k, b), 0, G);
-            transform(l, t, k, begin, end, MOVING, &l->d_gates, G, l->weight_hh, &l->d_h, H);
-            if (l->query.at) {
-                transform(l, t, k, begin, end, ACTIVE, &l->d_gates, G, l->weight_ih, &of_read, V);
+            long count = 0;
+            for (long b = begin; b < end; b++) {
+                if (!moves(l, t, k, b)) continue;
+                (l->gru ? gru_backward : lstm_backward)(l, t, k, b);
+                a[count] = place(l, &l->d_rec, t, k, b), o[count++] = row(&l->d_h, t, k, b);
+            }
+            times(l, 1, k, count, a, G, l->weight_hh, o, H);
+            if (!l->keys.at) continue;
+            if (l->attention.at) {
+                count = 0;
                 for (long b = begin; b < end; b++)
-                    if (is_active(l, t, k, b)) {
-                        if (l->read_mask.at) multiply(row(&of_read, t, k, b), row(&l->read_mask, t, k, b), V);
-                        read_backward(l, t, k, b, row(&of_read, t, k, b));
-                    }
-                transform(l, t, k, begin, end, ACTIVE, &l->d_query, queries, l->input_query, &l->d_h, H);
-            } else if (l->probes.at)
-                for (long b = begin; b < end; b++) {
-                    const real null = *row(&l->null, t, k, b); /* the attention to x is 1 - null */
-                    real *d_null = row(&l->d_null, t, k, b);
-                    *d_null = 0;
-                    if (!is_active(l, t, k, b)) continue;
-                    *d_null = null * (null - 1) * dot(row(&l->d_gates, t, k, b), row(&l->reads, t, k, b), G);
-                    add_scaled(row(&l->d_h, t, k, b), *d_null, row(&l->probes, t, k, b), H);
-                }
+                    if (is_active(l, t, k, b)) a[count] = place(l, &l->d_gates, t, k, b), o[count++] = place(l, &d_read, t, k, b);
+                times(l, 0, k, count, a, G, l->weight_ih, o, V);
+            }
+            count = 0;
+            for (long b = begin; b < end; b++) {
+                if (!is_active(l, t, k, b)) continue;
+                if (l->attention.at) {
+                    if (l->read_mask.at) multiply(place(l, &d_read, t, k, b), row(&l->read_mask, t, k, b), V);
+                    read_backward(l, t, k, b, place(l, &d_read, t, k, b));
+                } else
+                    read_one_backward(l, t, k, b);
+                a[count] = place(l, &l->d_query, t, k, b), o[count++] = row(&l->d_h, t, k, b);
+            }
+            times(l, 1, k, count, a, queries, l->input_query, o, H);
         }
 
-        for (long b = begin; b < end && l->keep.at; b++)
-            for (long k = 0; k < K && *row(&l->keep, t, k, b) == 0; k++) {
+        for (long b = begin; b < end; b++)
+            for (long k = 0; k < K && is_reset(l, t, b); k++) {
                 fill(row(&l->d_h, t, k, b), 0, H);
                 fill(row(&l->d_c, t, k, b), 0, H);
             }
@@ -521,12 +700,31 @@ static void backward_rows(const layer *l, long begin, long end) {
 
 /* ---- what c_loops.py calls --------------------------------------------------------------------------------------- */
 
+#define SQUARE 16
+
+/* A square of (R, C) at r, c goes to (C, padded R), by way of what stays in the cache. */
+static void turn(const real *from, long R, long C, long r, long c, real *to) {
+    real square[SQUARE][SQUARE];
+    const long high = R - r < SQUARE ? R - r : SQUARE, wide = C - c < SQUARE ? C - c : SQUARE;
+    for (long i = 0; i < high && wide == SQUARE; i++) copy(square[i], from + (r + i) * C + c, SQUARE);
+    for (long i = 0; i < high && wide < SQUARE; i++) copy(square[i], from + (r + i) * C + c, wide);
+    for (long j = 0; j < wide; j++)
+        for (long i = 0; i < high; i++) to[(c + j) * padded(R) + r + i] = square[i][j];
+}
+
 /* Weights (count, R, C) with their columns padded to whole vectors; turned, they are (count, C, R) with R padded. */
-void pack(const real *from, long count, long R, long C, int turned, real *to) {
-    for (long k = 0; k < count; k++)
-        for (long r = 0; r < R; r++)
-            for (long c = 0; c < C; c++)
-                to[turned ? (k * C + c) * padded(R) + r : (k * R + r) * padded(C) + c] = from[(k * R + r) * C + c];
+void pack(const real *from, long count, long R, long C, int turned, long threads, real *to) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long k = 0; k < count; k++) {
+        const real *matrix = from + k * R * C;
+        real *out = to + k * (turned ? C * padded(R) : R * padded(C));
+        if (!turned) {
+            for (long r = 0; r < R; r++) copy(out + r * padded(C), matrix + r * C, C);
+            continue;
+        }
+        for (long r = 0; r < R; r += SQUARE)
+            for (long c = 0; c < C; c += SQUARE) turn(matrix, R, C, r, c, out);
+    }
 }
 
 /* In pieces of at most MAX_PIECE rows, so that what is on the stack stays small. */
@@ -548,6 +746,29 @@ void backward(const layer *l, long threads) {
     for (long i = 0; i < count; i++) backward_rows(l, l->B * i / count, l->B * (i + 1) / count);
 }
 
+/* Whose gradient: of input_query, weight_ih, weight_hh, comm_qkv and comm_out. */
+enum { OF_QUERY, OF_IH, OF_HH, OF_QKV, OF_OUT };
+
+/* Rows of RIM k that were multiplied with such a weight, and gradients of what came out; or the other way round. */
+static long collect(const layer *l, int weight, long k, const real **x, const real **d) {
+    long count = 0;
+    for (long t = 0; t < l->T; t++)
+        for (long b = 0; b < l->B; b++) {
+            const real *in = NULL, *out = NULL;
+            const int active = is_active(l, t, k, b), moving = moves(l, t, k, b);
+            if (weight == OF_QUERY && active) in = h_in(l, t, k, b), out = place(l, &l->d_query, t, k, b);
+            if (weight == OF_IH && active) in = place(l, &l->read, t, k, b), out = place(l, &l->d_gates, t, k, b);
+            if (weight == OF_HH && moving) in = h_in(l, t, k, b), out = place(l, &l->d_rec, t, k, b);
+            if (weight == OF_QKV && moving) in = place(l, &l->updated, t, k, b), out = place(l, &l->d_qkv, t, k, b);
+            if (weight == OF_QKV && !moving && is_new(l, t, k, b))
+                in = h_in(l, t, k, b), out = kept_row(l, &l->d_kept, t, k, b);
+            if (weight == OF_OUT && hears(l, t, k, b))
+                in = place(l, &l->d_message, t, k, b), out = place(l, &l->received, t, k, b);
+            if (in && out) x[count] = in, d[count++] = out;
+        }
+    return count;
+}
+
 /* R rows and two vectors of columns of the product below; R is a constant where this is inlined. */
 INLINE void outer_tile(const int R, const real **a, long i, const real **b, long column, long count, real *out,
                        long O) {
@@ -564,15 +785,12 @@ INLINE void outer_tile(const int R, const real **a, long i, const real **b, long
     }
 }
 
-/* out (K, I, O): x (K, T, B, I) times d (K, T, B, O), summed over steps and rows, all or some of them. */
-void weight_gradient(const layer *l, long threads, const rows *x, long I, const rows *d, long O, int which, real *out) {
+/* out (K, I, O): rows of I numbers times rows of O numbers, summed over all that `collect` finds. */
+void weight_gradient(const layer *l, long threads, int weight, long I, long O, real *out) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (long k = 0; k < l->K; k++) {
         const real **a = malloc(2 * l->T * l->B * sizeof(real *)), **b = a + l->T * l->B;
-        long count = 0;
-        for (long t = 0; t < l->T; t++)
-            for (long r = 0; r < l->B; r++)
-                if (among(l, which, t, k, r)) a[count] = row(x, t, k, r), b[count++] = row(d, t, k, r);
+        const long count = collect(l, weight, k, a, b);
         for (long column = 0; column < O; column += 2 * LANES) {
             long i = 0;
             real *here = out + k * I * O;
@@ -590,5 +808,17 @@ void weight_gradient(const layer *l, long threads, const rows *x, long I, const 
             }
         }
         free(a);
+    }
+}
+
+/* out (K, G): the sum over all steps and rows of the gradient of what a bias was added to, `d`. */
+void bias_gradient(const layer *l, long threads, const rows *d, real *out) {
+    const long G = (l->gru ? 3 : 4) * l->H;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (long k = 0; k < l->K; k++) {
+        fill(out + k * G, 0, G);
+        for (long t = 0; t < l->T; t++)
+            for (long b = 0; b < l->B; b++)
+                if (moves(l, t, k, b)) add_scaled(out + k * G, 1, place(l, d, t, k, b), G);
     }
 }

@@ -12,7 +12,6 @@ from torch.autograd.function import once_differentiable
 
 from rims_rl.core.rims.cell import MECHANISM, RIMCell
 from rims_rl.core.rims.engines.engine import Engine
-from rims_rl.core.rims.engines.reading import is_one_element
 from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
 from rims_rl.core.rims.trace import Records
 
@@ -20,7 +19,7 @@ from rims_rl.core.rims.trace import Records
 # rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
 PIECE = 3_000_000
 PLAIN = frozenset((nn.Parameter, Tensor))
-_PAPER = ("zero", "states", "exactly", "hard", "null", 0.0)
+_PAPER = ("zero", "states", "hard", "null", False)
 
 
 class Loops(Engine):
@@ -28,12 +27,15 @@ class Loops(Engine):
 
     key: str  # among the engines of a cell's class
     asleep: tuple[str, ...] = ("keep",)  # what it can do with RIMs that are not active
+    activation: tuple[str, ...] = ("exactly",)  # how many it lets be active
+    balances = False  # whether it knows of ``balance``
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         if self.key not in cell.engines or not MECHANISM.isdisjoint(vars(cell)):
             return f"{type(cell).__name__} has equations of its own"
-        options = (cell.start, cell.hear, cell.activation, cell.selection, cell.competition, cell.balance)
-        if options != _PAPER or cell.communication == "gated" or cell.asleep not in self.asleep:
+        options = (cell.start, cell.hear, cell.selection, cell.competition, cell.communication == "gated")
+        known = cell.asleep in self.asleep and cell.activation in self.activation
+        if options != _PAPER or not known or (cell.balance and not self.balances):
             return "it has options that are not the paper's"
         # pruning has hooks; parametrizations are a module in the cell
         if cell.has_hooks() or "parametrizations" in cell._modules or type(cell._parameters["weight_hh"]) not in PLAIN:
@@ -50,6 +52,10 @@ class Loops(Engine):
         self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
     ) -> tuple[Any, ...]:
         """Gradients of keys, values and the first state; those of the weights are added to ``gradients``."""
+
+    @abstractmethod
+    def record(self, cell: RIMCell, s: Tape, elements: int) -> tuple[Tensor, Tensor]:
+        """What a trace wants of a piece: attention (T, B, K, N + 1) and communication (T, B, K, K)."""
 
     def run(
         self,
@@ -110,7 +116,8 @@ class Loops(Engine):
                 tape.keep_active = True
             h, c = self.forward(cell, tape, h, c, save, output[piece])
             if records is not None:
-                records.add(*_record(cell, tape, elements, records.only_active))
+                active = tape.active.squeeze(-1).permute(1, 2, 0) != 0
+                records.add(active, *(() if records.only_active else self.record(cell, tape, elements)))
             if save:
                 tapes.append(tape)
         return output, h.clone(), c, tapes  # until now h was the end of the output
@@ -156,24 +163,3 @@ class _Scan(torch.autograd.Function):
 def _mask(cell: RIMCell, rate: float, like: Tensor, *shape: int) -> Tensor | None:
     """What dropout multiplies with, for all steps; None if it does nothing."""
     return F.dropout(like.new_ones(shape), rate) if cell.training and rate > 0 else None
-
-
-def _record(cell: RIMCell, s: Tape, elements: int, only_active: bool) -> tuple[Tensor, ...]:
-    K, T, B, _ = s.active.shape
-    if only_active:
-        return (s.active.squeeze(-1).permute(1, 2, 0) != 0,)
-    if s.keys is None:
-        attention = F.pad((s.active / elements).expand(-1, -1, -1, elements), (0, 1)).permute(1, 2, 0, 3)
-    elif is_one_element(cell, s):
-        attention = torch.cat([1 - s.null, s.null], -1).permute(1, 2, 0, 3)
-    else:
-        attention = s.attention if s.kept is None else s.attention * s.kept
-        attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
-    active = s.active.squeeze(-1).permute(1, 2, 0)  # (T, B, K)
-    if cell.communication:
-        communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3)
-        if cell.asleep != "listen":
-            communication = communication * active.unsqueeze(-1)
-    else:
-        communication = active.new_zeros(T, B, K, K)
-    return active.bool(), attention, communication

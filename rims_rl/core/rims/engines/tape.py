@@ -34,29 +34,37 @@ class Tape:
     # What follows is there once it is written.
 
     # how RIMs read, see ``reading``: one element
-    reads: Tensor  # (K, T, B, G)
+    reads: Maybe  # (K, T, B, G); in C None if it is done in the loop
     probes: Tensor  # (K, T, B, H)
-    null: Tensor  # (K, T, B, 1): attention to it
+    null: Tensor  # (K, T, B, 1), in C (T, B, K, 1): attention to it
     # or a set of them
     key_rows: Tensor  # (T, B * n, N + 1, d)
     value_rows: Tensor  # (T, B * n, N + 1, V / n)
-    query: Tensor  # (T, B * n, K, d); in C (K, T, B, n * d)
-    attention: Tensor  # (T, B * n, K, N + 1)
+    query: Tensor  # (T, B * n, K, d)
+    attention: Tensor  # (T, B * n, K, N + 1); in C (T, B, n, K, N + 1)
     read: Tensor  # (K, T, B, V)
-    kept: Maybe  # (T, B * n, K, N + 1): what competition at positions left
+    kept: Maybe  # (T, B * n, K, N + 1): what competition at positions left; for C see below
 
     # what happens then
     active: Tensor  # (K, T, B, 1)
-    gates: Tensor  # (T, K, B, G); in C (K, T, B, G)
-    hs: Tensor  # (K, T + 1, B, H), of torch's loops
+    gates: Tensor  # (T, K, B, G)
+    hs: Tensor  # (K, T + 1, B, H)
     cs: Tensor
     state_n: Tensor  # (K, T, B, H), of a GRU
-    h_in: Tensor  # (K, T, B, H), of the loops in C, as is the next one: before and after the dynamics
-    c_in: Tensor
-    updated: Tensor
-    qkv: Tensor  # (T, K, B, m * (2 e + v)); in C (K, T, B, .)
-    p: Tensor  # (T, B * m, K who is heard, K who listens)
+    qkv: Tensor  # (T, K, B, m * (2 e + v))
+    p: Tensor  # (T, B * m, K who is heard, K who listens); in C (T, B, m, S who listens, K who is heard)
     received: Tensor  # (K, T, B, m * v): values, before the output projection
+
+    # In C only those who move have a place, S at each step: query, read, gates, qkv, received and what follows are
+    # (T, B, S, .).
+    slots: Tensor  # (T, B, K) int: the place of each RIM, -1 if it keeps its state
+    h_0: Tensor  # (B, K * H): the first state
+    h: Tensor  # (T, B, K * H): after each step
+    c_in: Tensor  # c going into a step, of an LSTM
+    from_state: Tensor  # what a GRU's gates get from h
+    updated: Tensor  # h before communication
+    read_gates: Maybe  # as ``reads``
+    kept_at: Tensor  # (T, B, K) int: which row of ``kept``, (B, rows, .), holds what others hear of one without a place
 
     def __init__(self, **tensors: Maybe) -> None:
         vars(self).update(tensors)

@@ -21,6 +21,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell, smallest
@@ -173,6 +174,21 @@ class TorchLoops(Loops):
             add_weight_gradient(gradients, "comm_qkv", d_qkv, updated)
             add_weight_gradient(gradients, "comm_out", d_message, s.received, rows)
         return d_keys, d_values, _join(d_h), _join(d_c)
+
+    def record(self, cell: RIMCell, s: Tape, elements: int) -> tuple[Tensor, Tensor]:
+        K, T, B, _ = s.active.shape
+        active = s.active.squeeze(-1).permute(1, 2, 0)  # (T, B, K)
+        if s.keys is None:
+            attention = F.pad((active / elements).unsqueeze(-1).expand(-1, -1, -1, elements), (0, 1))
+        elif is_one_element(cell, s):
+            attention = torch.cat([1 - s.null, s.null], -1).permute(1, 2, 0, 3)
+        else:
+            attention = s.attention if s.kept is None else s.attention * s.kept
+            attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
+        if not cell.communication:
+            return attention, active.new_zeros(T, B, K, K)
+        communication = s.p.unflatten(1, (B, cell.comm_heads)).mean(2).transpose(2, 3)
+        return attention, communication * active.unsqueeze(-1)
 
 
 def _lstm_derivatives(s: Tape, h_prev: Tensor, c_prev: Tensor) -> tuple[Tensor, ...]:
