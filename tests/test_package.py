@@ -175,7 +175,10 @@ def run_installed(site, folder, *arguments):
 
 def test_a_file_that_cannot_be_written_is_one_line(monkeypatch, capsys):
     command = ["evaluate", "CartPole-v1", "--random", "--episodes", "1", "--out", "/proc/nowhere/x.json"]
-    assert fail(command, monkeypatch, capsys) == "rims-rl: /proc/nowhere: No such file or directory\n"
+    assert (
+        fail(command, monkeypatch, capsys)
+        == "rims-rl: /proc/nowhere/x.json cannot be written: No such file or directory\n"
+    )
 
 
 def run(folder, *arguments, **environment):

@@ -226,5 +226,5 @@ def _check_image(space: spaces.Space[Any], smallest: int) -> None:
     if not isinstance(space, spaces.Box) or len(shape) != 3 or min(shape[1:]) < smallest:
         raise ValueError(
             f"the observation must be an image of at least {smallest} x {smallest} pixels, got {space}; "
-            "for vectors use MlpRimsPolicy, for Dict observations and small grids MultiInputRimsPolicy"
+            "for vectors use MlpRimsPolicy, for Dict observations MultiInputRimsPolicy"
         )

@@ -43,7 +43,7 @@ def _train(
     ] = None,
     algo: Algo = "ppo",
     core: Annotated[
-        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: docs/reference/cores.md.")
+        str | None, typer.Option(help="rims, scoff, brims, lstm, gru, none, or another: reference/cores.md.")
     ] = None,
     n_timesteps: Annotated[
         int | None,
@@ -65,7 +65,7 @@ def _train(
     difficulty: Difficulty = None,
     observation: Annotated[str | None, typer.Option(help="Of MiniGrid and BabyAI: symbolic (default) or rgb.")] = None,
     distractors: Annotated[
-        str | None, typer.Option(help="Over the frames of Atari games: known; docs/how-to/distractors.md has others.")
+        str | None, typer.Option(help="Over the frames of Atari games: known; how-to/distractors.md has others.")
     ] = None,
     gym_packages: GymPackages = None,
     env_kwargs: EnvKwargs = None,
@@ -90,7 +90,7 @@ def _train(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help="What to take over from there, such as core=freeze; docs/how-to/transfer.md. Default: everything.",
+            help="What to take over from there, such as core=freeze; how-to/transfer.md. Default: everything.",
         ),
     ] = None,
     columns: Annotated[

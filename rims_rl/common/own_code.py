@@ -59,7 +59,7 @@ def is_signed(data: Any, signature: str | None) -> bool:
 
 
 def _signature(key: bytes, data: Any) -> str:
-    return hmac.new(key, json.dumps(data, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, json.dumps(data, sort_keys=True, default=str).encode(), hashlib.sha256).hexdigest()
 
 
 def _key(make: bool) -> bytes | None:

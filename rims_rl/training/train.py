@@ -99,9 +99,10 @@ def resume(options: ResumeOptions, callbacks: Sequence[BaseCallback] = ()) -> Tr
         state = read_checkpoint(run / "checkpoints")
         steps = state["num_timesteps"]
         if steps >= settings.n_timesteps and (is_finished(run) or n_timesteps is not None):
+            asked = "" if n_timesteps is None else f", got {n_timesteps}"
             raise UserError(
-                f"{run} has been trained for {steps:,} steps; to train it longer, give `n_timesteps` with more than "
-                f"{steps}, got {settings.n_timesteps}"
+                f"{run} has finished its {steps:,} steps; to train it longer, give `n_timesteps` with more than "
+                f"{steps}{asked}"
             )
         env = resolve_arguments(arguments)
         model, evaluation_envs = build(arguments, settings, env)

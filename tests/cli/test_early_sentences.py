@@ -83,7 +83,7 @@ def test_a_run_that_is_not_there_is_said_to_be(tmp_path, monkeypatch):
 
 def test_resuming_to_fewer_steps_says_how_many_there_were(tmp_path):
     run = train(TrainOptions(env="CartPole-v1", n_timesteps=32, **how(tmp_path))).folder
-    with user_error("has been trained for 32 steps; to train it longer, give -n with more than 32, got 8"):
+    with user_error("has finished its 32 steps; to train it longer, give -n with more than 32, got 8"):
         resume_run(run, 8)
 
 

@@ -98,11 +98,20 @@ def test_an_environment_that_cannot_be_made_is_named(tmp_path, monkeypatch, caps
     assert not list(tmp_path.iterdir())
 
 
+UNLEARNABLE = "Failing-reward-v0 cannot be learned from"
+
+
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Text(5), "observations must be a Box, Discrete, MultiDiscrete or MultiBinary space or a Dict of these"),
-        (spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}), "observation 'a' must be a Box, Discrete"),
+        (
+            spaces.Text(5),
+            f"{UNLEARNABLE}: observations must be a Box, Discrete, MultiDiscrete or MultiBinary space or a Dict",
+        ),
+        (
+            spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}),
+            f"{UNLEARNABLE}: observation 'a' must be a Box, Discrete",
+        ),
         (spaces.Discrete(3), "VecNormalize only supports"),
     ],
 )

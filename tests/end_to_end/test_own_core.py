@@ -1,19 +1,15 @@
 """A core in a file of a user's own goes through every command; a stranger's file imports nothing."""
 
 import json
-import re
-import shlex
 import sys
 
 import pytest
 
-from rims_rl import cli
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.training.train import TrainOptions, train
-from tests.helpers.code_blocks import ROOT
+from tests.helpers.code_blocks import page_followed
 from tests.helpers.verbs import evaluate_run, user_error
 
-PAGE = (ROOT / "docs/how-to/your_own_core.md").read_text()
 SMALL = {"num_rims": 2, "num_active": 1, "rim_size": 4, "n_envs": 2, "n_steps": 16, "batch_size": 32, "n_epochs": 1}
 WRONG = """
 import torch
@@ -35,27 +31,19 @@ def both_ways(input_size, hidden_size, num_layers=1):
 """
 
 
+def less(line):
+    small = " ".join(f"--set {key}={value}" for key, value in SMALL.items())
+    return line.replace("-n 20000", f"-n 64 --threads 1 {small}").replace("-n 30000", "-n 96")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What a reader of the page has when its commands have run, each for less time."""
     folder = tmp_path_factory.mktemp("own")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        patch.setattr(sys, "path", list(sys.path))
-        (folder / "my_cores.py").write_text(re.search(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[1])
-        (folder / "wrong_cores.py").write_text(WRONG)
-        (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
-        small = " ".join(f"--set {key}={value}" for key, value in SMALL.items())
-        for line in commands.splitlines():
-            less = line.replace("-n 20000", f"-n 64 --threads 1 {small}").replace("-n 30000", "-n 96")
-            patch.setattr(sys, "argv", shlex.split(less))
-            with pytest.raises(SystemExit) as end:
-                cli.main()
-            assert end.value.code == 0, line
+    (folder / "wrong_cores.py").write_text(WRONG)
+    with page_followed("docs/how-to/your_own_core.md", folder, "my_cores.py", less):
         yield folder
-    for module in ("my_cores", "wrong_cores"):
-        sys.modules.pop(module, None)
+    sys.modules.pop("wrong_cores", None)
 
 
 def test_all_commands_of_the_page_run(folder):

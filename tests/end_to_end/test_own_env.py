@@ -1,8 +1,6 @@
 """An environment in a file of a user's own goes through every command, and what it was made with is never dropped."""
 
 import json
-import re
-import shlex
 import shutil
 import sys
 
@@ -10,37 +8,29 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rims_rl import cli, runtime
+from rims_rl import runtime
 from rims_rl.agents.saved.policy_files import load_policy, read_description
 from rims_rl.envs.make import make_envs
 from rims_rl.runs.environment import resolve_saved
-from tests.helpers.code_blocks import ROOT
+from tests.helpers.code_blocks import page_followed
 from tests.helpers.verbs import evaluate_run, resume_run, user_error
 
-PAGE = (ROOT / "docs/how-to/your_own_environment.md").read_text()
 SMALL = ["num_rims=3", "num_active=2", "rim_size=4", "n_envs=2", "n_steps=16", "batch_size=32", "n_epochs=1"]
+
+
+def less(line):
+    settings = " ".join(f"--set {each}" for each in SMALL)
+    small = line.replace("-n 20000", f"-n 64 {settings}").replace("-n 30000", "-n 96")
+    return small if "export" in line or "--resume" in line else f"{small} --threads 1"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What a reader of the page has when its commands have run, each for less time."""
     folder = tmp_path_factory.mktemp("own")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        patch.setattr(sys, "path", list(sys.path))
-        (folder / "my_env.py").write_text(re.search(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[1])
-        (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
-        for line in commands.splitlines():
-            small = line.replace("-n 20000", f"-n 64 {' '.join(f'--set {each}' for each in SMALL)}")
-            small += "" if "export" in line or "--resume" in line else " --threads 1"
-            patch.setattr(sys, "argv", shlex.split(small.replace("-n 30000", "-n 96")))
-            with pytest.raises(SystemExit) as end:
-                cli.main()
-            assert end.value.code == 0, line
+    with page_followed("docs/how-to/your_own_environment.md", folder, "my_env.py", less):
         yield folder
     gym.registry.pop("My/WhichSide-v0")
-    del sys.modules["my_env"]
 
 
 @pytest.fixture

@@ -13,12 +13,17 @@ import glob
 import os
 import re
 import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 import yaml
 
+from rims_rl import cli
 from rims_rl.cli import app
 from tests.helpers.attacking import command
 
@@ -132,3 +137,24 @@ def make_runs(text: str) -> None:
     )
     for env in sorted(named - trained):
         run_line(f"rims-rl train --env {env} --seed {len(os.listdir('.'))}")
+
+
+@contextmanager
+def page_followed(page: str, folder: Path, file: str, shorten: Callable[[str], str]) -> Iterator[None]:
+    """Write the page's block of Python to ``file`` in ``folder``, go there, and run its commands, each as ``shorten``
+    makes it. Inside, all is as it then is for a reader."""
+    text = (ROOT / page).read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        patch.setattr(sys, "path", list(sys.path))
+        (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        (folder / file).write_text(code)
+        (commands,) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        for line in commands.splitlines():
+            patch.setattr(sys, "argv", shlex.split(shorten(line)))
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+            assert end.value.code == 0, line
+        yield
+    sys.modules.pop(file.removesuffix(".py"), None)

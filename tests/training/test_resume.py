@@ -321,7 +321,9 @@ def test_what_cannot_be_resumed_is_one_sentence_and_is_left_as_it_is(finished, t
         "--resume", run, "--seed", "0"
     )
     assert "has finished its 320 steps" in says("--resume", run)
-    assert "has finished its 200 steps" in says("--resume", run, "-n", "200")
+    assert "has finished its 320 steps; to train it longer, give -n with more than 320, got 200" in says(
+        "--resume", run, "-n", "200"
+    )
     config = run / "CartPole-v1/config.yml"
     config.write_text(config.read_text().replace("rim_size: 4", "rim_size: 8"))
     assert "the checkpoint at 320 steps" in (text := says("--resume", run, "-n", "999")) and "does not fit" in text

@@ -19,7 +19,7 @@ class Baseline(Core):
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
         check_input(x, next(self.parameters(), x))
-        if x.dim() == 2:
+        if x.dim() == 2 and x.shape[1] == self.input_size:
             return self._run_one(x, state, episode_starts)
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             raise ValueError(f"x must be (T, B, {self.input_size}), got shape {tuple(x.shape)}")

@@ -108,7 +108,7 @@ class RIM(Core):
         self, x: Tensor, state: State | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, State]:
         check_input(x, self.cells[0].input_value)
-        if x.dim() == 2:
+        if x.dim() == 2 and x.shape[1] == self.input_size:
             return self._run_one(x, state, episode_starts, batch=0 if self.batch_first else 1)
         if x.dim() not in (3, 4) or x.shape[-1] != self.input_size:
             lead = "B, T" if self.batch_first else "T, B"

@@ -336,7 +336,7 @@ def test_names_of_policies_work_in_our_algorithms_and_so_do_the_stock_ones():
         ),
         (MlpRimsPolicy, box(5), {"shared_lstm": True, "enable_critic_lstm": True}, "cannot both be True"),
         (CnnRimsPolicy, box(5), {}, "must be an image of at least 36 x 36 pixels"),
-        (CnnRimsPolicy, image(3, 7, 7), {}, "MultiInputRimsPolicy"),
+        (CnnRimsPolicy, image(1, 2, 7), {}, "must be an image of at least 3 x 3 pixels"),
         (CnnRimsPolicy, image(3, 36, 36), {"input": "pixels"}, "got 'pixels'"),
         (MultiInputRimsPolicy, box(5), {}, "needs a Dict observation space"),
     ],

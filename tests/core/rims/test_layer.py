@@ -631,7 +631,7 @@ def test_bad_inputs_are_named_with_their_shape_and_what_would_be_right():
     zeros = torch.zeros(1, 2, 18)
     for call, words in [
         (lambda: rim(torch.zeros(3, 2, 4)), ["x ", "(3, 2, 4)", "input_size is 5"]),
-        (lambda: rim(torch.zeros(3, 5)), ["x ", "(3, 5)"]),
+        (lambda: rim(torch.zeros(3, 4)), ["x ", "(3, 4)"]),
         (lambda: rim(torch.zeros(0, 2, 5)), ["x ", "at least one step"]),
         (lambda: rim(good, (zeros, torch.zeros(1, 3, 18))), ["state: c", "(1, 3, 18)", "(1, 2, 18)"]),
         (lambda: rim(good, episode_starts=torch.zeros(2, 3)), ["episode_starts", "(2, 3)", "(3, 2)"]),
