@@ -14,7 +14,7 @@ from typing import Any
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.options import Count, Options
-from rims_rl.exporting.card import add_to_card
+from rims_rl.exporting.card import add_to_card, check_card
 from rims_rl.exporting.export import ExportOptions, export
 from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 from rims_rl.runs.folder import read_arguments
@@ -49,6 +49,7 @@ def share(options: ShareOptions) -> ShareResult:
         _check_name(options.push)
         _hub()
     _, config = read_arguments(run)
+    check_card(folder)
     common: dict[str, Any] = {"run": run, "check_steps": options.check_steps, "progress": options.progress}
     weights = export(ExportOptions(format="safetensors", out=folder / POLICY, **common))
     graph = export(ExportOptions(out=folder / f"{config.parent.name}.onnx", card=True, **common))

@@ -24,11 +24,19 @@ def run(tmp_path_factory):
     return run
 
 
-def command(server, folder, *words):
-    """The command line in a process of its own, since the library reads HF_ENDPOINT when it is imported."""
+SHARE = """
+import sys
+from rims_rl.exporting.hub import ShareOptions, share
+run, push = sys.argv[1:]
+print(share(ShareOptions(run=run, out="shared", push=push or None, video=False, check_steps=8)).url)
+"""
+
+
+def process(server, folder, code, *words):
+    """A process of its own, since the library reads HF_ENDPOINT when it is imported."""
     home = {"HF_ENDPOINT": server.url, "HF_HOME": str(folder / "home"), "HF_TOKEN": "hf_x", "HF_HUB_DISABLE_XET": "1"}
     return subprocess.run(
-        [sys.executable, "-c", COMMAND, *map(str, words)],
+        [sys.executable, "-c", code, *map(str, words)],
         cwd=folder, env={**os.environ, **home, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
@@ -48,16 +56,17 @@ def test_the_folder_holds_what_the_hub_expects_and_nothing_that_runs_code_when_r
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_what_one_sends_another_pulls_and_plays_alike(run, tmp_path):
     with hub() as server:
-        sent = command(server, tmp_path, "share", run, "--out", "shared", "--no-video")
-        assert sent.returncode == 0 and "nothing was sent" in sent.stdout and not server.asked, sent.stderr
-        sent = command(server, tmp_path, "share", run, "--out", "shared", "--push", "me/agent")
-        assert sent.returncode == 0 and f"sent to {server.url}/me/agent" in sent.stdout, sent.stderr
+        kept = process(server, tmp_path, SHARE, run, "")
+        assert kept.stdout == "None\n" and not server.asked, kept.stderr
+        sent = process(server, tmp_path, SHARE, run, "me/agent")
+        assert sent.stdout == f"{server.url}/me/agent\n", sent.stderr
         assert {name for _, name in server.files} == set(os.listdir(tmp_path / "shared")) - {".cache"}
         assert b"rims-rl evaluate hf:me/agent" in server.files["me/agent", "README.md"]
         server.asked.clear()
-        played = command(server, tmp_path, "evaluate", "hf:me/agent", "--episodes", "3", "--n-envs", "2")
+        played = process(server, tmp_path, COMMAND, "evaluate", "hf:me/agent", "--episodes", "3", "--n-envs", "2")
         assert played.returncode == 0, played.stderr
         fetched = {line.split("/")[-1] for line in server.asked if "/resolve/" in line}
         assert fetched == {"policy.safetensors"}, server.asked
@@ -66,13 +75,14 @@ def test_what_one_sends_another_pulls_and_plays_alike(run, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_what_is_not_there_or_not_safetensors_is_one_sentence(run, tmp_path):
     with hub() as server:
-        missing = command(server, tmp_path, "evaluate", "hf:me/nothere")
+        missing = process(server, tmp_path, COMMAND, "evaluate", "hf:me/nothere")
         assert missing.returncode == 2 and missing.stderr.count("\n") == 1, missing.stderr
         assert "policy.safetensors of hf:me/nothere was not moved" in missing.stderr
         server.files["me/evil", "policy.safetensors"] = b"not what it says"
-        evil = command(server, tmp_path, "evaluate", "hf:me/evil")
+        evil = process(server, tmp_path, COMMAND, "evaluate", "hf:me/evil")
         assert evil.returncode == 2 and "Traceback" not in evil.stderr and "policy.safetensors" in evil.stderr
 
 
