@@ -1,5 +1,7 @@
 """``rims-rl tune``."""
 
+import shlex
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +9,19 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import Engine, Gpus, Jobs, JobThreads, RayAddress, run_options
-from rims_rl.cli.options import Algo, Config, Seed, Settings
+from rims_rl.cli.options import (
+    Algo,
+    Config,
+    EnvKwargs,
+    EnvWrapper,
+    FrameStack,
+    GymPackages,
+    Seed,
+    Settings,
+    VecEnv,
+    env_options,
+    read_steps,
+)
 
 if TYPE_CHECKING:
     from rims_rl.tuning.study import Found
@@ -22,9 +36,17 @@ def _tune(
     algo: Algo = "ppo",
     trials: Annotated[int, typer.Option(min=1, help="Of each core, those of before among them.")] = 50,
     n_timesteps: Annotated[
-        int | None, typer.Option("--n-timesteps", "-n", min=1, help="Steps of each trial. Default: the zoo's.")
+        int | None,
+        typer.Option(
+            "--n-timesteps", "-n", parser=read_steps, metavar="STEPS", help="Of each trial. Default: the zoo's."
+        ),
     ] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
+    gym_packages: GymPackages = None,
+    env_kwargs: EnvKwargs = None,
+    env_wrapper: EnvWrapper = None,
+    frame_stack: FrameStack = None,
+    vec_env: VecEnv = None,
     space: Annotated[
         Path | None, typer.Option(help="YAML file of what to try. Default: search_spaces.yml of the zoo.")
     ] = None,
@@ -67,6 +89,7 @@ def _tune(
         trials=trials,
         n_timesteps=n_timesteps,
         n_envs=n_envs,
+        **env_options(gym_packages, env_kwargs, env_wrapper, frame_stack, vec_env),
         space=space,
         sampler=sampler,  # type: ignore[arg-type]  # checked there
         pruner=pruner,  # type: ignore[arg-type]
@@ -84,10 +107,16 @@ def _tune(
     try:
         display.end(run_jobs(experiment, run, display))
     finally:  # what there is until now, also when something is left to do
-        _print_found(write_found(experiment), env, algo)
+        given = {"--gym-packages": gym_packages, "--env-kwargs": env_kwargs, "--env-wrapper": env_wrapper}
+        more = [(flag, value) for flag, values in given.items() for value in values or ()]
+        more += [("--frame-stack", str(frame_stack))] if frame_stack else []
+        more += [("--vec-env", vec_env)] if vec_env else []
+        more += [("--algo", algo)] if algo != "ppo" else []
+        _print_found(write_found(experiment), env, algo, shlex.join(chain(("--env", env), *more)))
 
 
-def _print_found(found: "list[Found]", env: str, algo: str) -> None:
+def _print_found(found: "list[Found]", env: str, algo: str, options: str) -> None:
+    """What was found, and how to train with it."""
     from rich.console import Console
     from rich.table import Table
 
@@ -100,5 +129,4 @@ def _print_found(found: "list[Found]", env: str, algo: str) -> None:
     console.print(table)
     for one in found:
         if one.best is not None:
-            algorithm = "" if algo == "ppo" else f" --algo {algo}"
-            console.print(f"rims-rl train --env {env}{algorithm} --config {one.folder / 'best.yml'}", soft_wrap=True)
+            console.print(f"rims-rl train {options} --config {one.folder / 'best.yml'}", soft_wrap=True)
