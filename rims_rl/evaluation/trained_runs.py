@@ -17,6 +17,8 @@ from rims_rl.runs.monitor_files import Episodes, monitor_files, read_episodes
 
 # What two seeds of one setting may have different.
 NOT_SETTINGS = {"seed", "device", "threads", "eval_freq", "eval_episodes", "checkpoint_freq", "keep_policies_every"}
+# What makes an environment another one.
+OF_ENV = {"game_mode", "difficulty", "observation", "distractors", "env_kwargs", "env_wrapper", "frame_stack"}
 NOT_SETTINGS_OF_RL_ZOO3 = {
     "hyperparams",
     "trained_agent",
@@ -69,14 +71,16 @@ def _read_ours(path: Path, episodes: Episodes) -> TrainedRun:
     arguments, config = read_arguments(path)
     settings = read_mapping(config)
     core = str(settings.pop("core", "?"))
-    settings |= arguments.model_dump(mode="json", exclude=NOT_SETTINGS | {"env", "algo"})
+    settings |= arguments.model_dump(mode="json", exclude=NOT_SETTINGS | OF_ENV | {"env", "algo"})
     result = read_result(path)
     if result is not None and result.steps > episodes.ends[-1]:
         # steps of episodes that have not ended would all be missing at the end
         episodes = replace(episodes, ends=episodes.ends * (result.steps / episodes.ends[-1]))
+    made = arguments.model_dump(mode="json", include=OF_ENV, exclude_none=True)
+    with_options = f" ({', '.join(f'{key}={value}' for key, value in flatten(made).items())})" if made else ""
     return TrainedRun(
         path,
-        config.parent.name,
+        config.parent.name + with_options,
         core,
         arguments.algo,
         arguments.seed,

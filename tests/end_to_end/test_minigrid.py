@@ -46,5 +46,5 @@ def test_a_video_shows_the_whole_room_in_colour(tmp_path):
     run = run_of(tmp_path, "PickupKnown")
     video = cv2.VideoCapture(str(enjoy(EnjoyOptions(run=run, max_steps=5, threads=1)).video))
     frame = video.read()[1].astype(int)
-    assert frame.shape == (6 * 32, 6 * 32, 3) and video.get(cv2.CAP_PROP_FPS) == 10
+    assert frame.shape == (2 * 6 * 32, 2 * 6 * 32, 3) and video.get(cv2.CAP_PROP_FPS) == 10
     assert np.ptp(frame, axis=2).max() > 100

@@ -30,11 +30,7 @@ def scores(tmp_path, run, episodes, **options):
 
 def test_a_run_is_evaluated_as_it_was_trained_unless_told_otherwise(run, tmp_path):
     assert OPTIONS.items() <= yaml.safe_load((run / "Breakout/args.yml").read_text()).items()
-    assert json.loads((run / "policy.json").read_text())["env_options"] == {
-        **OPTIONS,
-        "observation": None,
-        "distractors": None,
-    }
+    assert json.loads((run / "policy.json").read_text())["env_options"] == OPTIONS
     result = scores(tmp_path, run, 2)
     assert OPTIONS.items() <= result["env"].items() and len(result["scores"]) == 2
     other = scores(tmp_path, run, 2, difficulty=0)

@@ -65,8 +65,8 @@ def test_a_whole_game_of_atari_in_colour_as_mp4(breakout, capsys):
     assert out == breakout / "videos/Breakout_1.mp4" and os.listdir(out.parent) == [out.name]
     frames, fps = decode(out)
     steps = int(re.search(r"Breakout: score \d+ after (\d+) steps", capsys.readouterr().out)[1])
-    assert frames.shape == (steps, 210, 160, 3) and fps == 15 and steps > 50
-    rows = frames[0, 57:93, 80].astype(int)  # the wall of bricks, from red to blue
+    assert frames.shape == (steps, 2 * 210, 2 * 160, 3) and fps == 15 and steps > 50
+    rows = frames[0, 2 * 57 : 2 * 93, 2 * 80].astype(int)  # the wall of bricks, from red to blue
     assert rows[0, 0] > rows[0, 2] + 50 and rows[-1, 2] > rows[-1, 0] + 50
     assert show(breakout, max_steps=5).name == "Breakout_2.mp4"
 
@@ -79,7 +79,7 @@ def test_a_gif_has_the_exact_colours_and_the_same_seed_gives_the_same_one(breako
     env = make_envs(resolve("Breakout", backend="sb3"), 1, 1)
     env.reset()
     assert len(frames) == 20
-    np.testing.assert_array_equal(frames[0], env.get_images()[0])
+    np.testing.assert_array_equal(frames[0, ::2, ::2], env.get_images()[0])  # twice as large
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_what_cannot_be_shown_is_one_sentence(breakout, cartpole, tmp_path, monk
         (breakout, {"window": True}, "--window needs a screen"),
         (breakout, {"window": True, "fps": 5}, "leave out --fps 5"),
         (breakout, {"out": tmp_path / "x.avi"}, r"must end in .mp4 or .gif, got .*x.avi"),
-        (breakout, {"out": tmp_path / "file/x.mp4"}, "file cannot be made"),
+        (breakout, {"out": tmp_path / "file/x.mp4"}, "file/x.mp4 cannot be written: Not a directory"),
         (cartpole, {"game_mode": 1}, "--game-mode 1 is for Atari games"),
-        (tmp_path / "nowhere", {}, r"has no policy\.safetensors"),
+        (tmp_path / "nowhere", {}, "there is no folder .*nowhere"),
         (breakout, {"window": True, "overlay": True}, "leave out --window or --overlay"),
         (
             save_run(tmp_path / "lstm", "CartPole-v1", core="lstm"),

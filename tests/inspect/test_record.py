@@ -229,7 +229,7 @@ def test_what_cannot_be_recorded_is_one_sentence(tmp_path):
         (run, {"out": tmp_path / "file/x.npz"}, r"file/x\.npz cannot be written: (Not a directory|File exists)"),
         (run, {"variant": "known"}, "CartPole-v1 has no variants"),
         (run, {"variant": "all"}, "--variant takes one variant, .* got 'all'"),
-        (tmp_path / "nowhere", {}, r"has no policy\.safetensors"),
+        (tmp_path / "nowhere", {}, "there is no folder .*nowhere"),
     ):
         with user_error(words):
             record(policy, **{"out": tmp_path / "x.npz"} | options)

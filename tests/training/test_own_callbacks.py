@@ -59,7 +59,7 @@ def test_a_callback_can_end_training_and_resuming_wants_it_once_more(counted):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Count", "--callback must be a dotted path, such as my_module.MyClass, got 'Count'"),
+        ("Count", "--callback must be a dotted path, such as my_module.MyClass or torch.nn.ReLU, got 'Count'"),
         ("nowhere.Count", "--callback nowhere.Count cannot be imported: .*; start where the file is"),
         ("my_callbacks.Cuont", "the module my_callbacks has no Cuont"),
         ("my_callbacks.Count:stopp=3", "cannot be made: TypeError: .*stopp"),

@@ -116,9 +116,15 @@ def test_the_summary_is_what_one_computes_by_hand():
     assert summary(np.full(5, 7.0))["mean_95"] == [7.0, 7.0]
 
 
-@pytest.mark.parametrize("folder", ["nowhere", "."])
-def test_evaluating_what_is_not_a_run_is_one_sentence(folder, tmp_path):
-    with pytest.raises(UserError, match=r"has no policy\.safetensors; is it the folder of a run"):
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [
+        ("nowhere", r"there is no file or folder .*nowhere; give the folder of a run"),
+        (".", r"has no policy\.safetensors; is it the folder of a run"),
+    ],
+)
+def test_evaluating_what_is_not_a_run_is_one_sentence(folder, sentence, tmp_path):
+    with pytest.raises(UserError, match=sentence):
         evaluate_run(tmp_path / folder, 1)
     assert not list(Path(tmp_path).iterdir())
 

@@ -106,7 +106,7 @@ def test_a_job_that_dies_is_tried_again_and_does_not_stop_the_others(tmp_path, c
     assert text.count(f"{dies}: was ended by signal 6; it will be tried again") == ATTEMPTS - 1
     assert re.search(f"{dies}: failed; the end of .*log.txt:\n(the end\n)+", text), "the last lines of its log"
     assert f"{wrong}: failed; the end of" in text and f"{wrong}: ended" not in text
-    assert "rims-rl: core 'nosuch.core' cannot be imported" in text and "Traceback" not in text
+    assert "core nosuch.core cannot be imported" in text and "Traceback" not in text
     assert f"{lstm}: finished, 1 of 3" in text
     assert "2 of 3 jobs failed; when that is mended: rims-rl suite run tiny.yml" in text
     assert list(finished(tmp_path / "results")) == [plan.jobs[2].hash]
