@@ -23,6 +23,8 @@ def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array", must_
         envs.seed(seed)
         if render_mode == "rgb_array" and must_show:
             frame_of(envs, env)
+        if render_mode == "human" and envs.render_mode != "human":
+            raise UserError(f"{env.id} cannot be shown: it has no render_mode human")
     except (EnvironmentFailed, gym_error.Error) as error:  # a class without render_mode; a missing library
         raise UserError(f"{env.id} cannot be shown: {error}") from error
     return envs
