@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from filelock import FileLock
 from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState
@@ -78,8 +79,9 @@ def plan_search(options: TuneOptions) -> Experiment:
         for number in range(options.trials)
         for core in options.cores
     ]
-    for job in jobs[: len(options.cores)]:
-        open_study(job)  # a storage that cannot be used is to be known at once
+    with FileLock(folder / ".lock"):  # two commands that begin together must not both make the database
+        for job in jobs[: len(options.cores)]:
+            open_study(job)  # a storage that cannot be used is to be known at once
     return Experiment(name, f"{options.trials} trials of {env.name}", jobs, folder / "results", folder / "trials")
 
 

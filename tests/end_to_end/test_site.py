@@ -13,7 +13,10 @@ from tests.helpers.verbs import train_run
 
 WRITTEN_BY_COMMANDS = ("docs/results", "docs/_build", "docs/reference/commands.md")
 # run by test_use_from_python.py and test_own_mechanism.py, which look at what comes of them
-RUN_ELSEWHERE = ("docs/how-to/use_from_python.md", "docs/how-to/change_the_mechanism.md")
+RUN_ELSEWHERE = tuple(
+    f"docs/how-to/{page}.md"
+    for page in ("use_from_python", "change_the_mechanism", "your_own_environment", "your_own_core")
+)
 PAGES = [
     page.relative_to(ROOT).as_posix()
     for page in (ROOT / "README.md", ROOT / "zoo_configs/README.md", *sorted((ROOT / "docs").rglob("*.md")))
