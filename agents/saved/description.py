@@ -266,8 +266,11 @@ def _check_statistics(description: Description) -> None:
         if not isinstance(part, _Box):
             raise ValueError(f"normalization: there is no Box {key!r} among the observations")
         for name, numbers in (("mean", statistics.mean), ("var", statistics.var)):
-            if (shape := np.shape(np.array(numbers, dtype=float))) != tuple(part.shape):
-                raise ValueError(f"normalization: {name} of {key!r} must have shape {part.shape}, got {shape}")
+            array = np.array(numbers, dtype=float)
+            if array.shape != tuple(part.shape):
+                raise ValueError(f"normalization: {name} of {key!r} must have shape {part.shape}, got {array.shape}")
+            if not np.isfinite(array).all():  # None becomes NaN
+                raise ValueError(f"normalization: {name} of {key!r} must be finite numbers")
 
 
 def _integers(value: Any) -> Iterator[int]:
