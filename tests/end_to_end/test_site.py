@@ -12,7 +12,7 @@ from tests.helpers.code_blocks import BLOCK, ROOT, run_page
 from tests.helpers.verbs import train_run
 
 WRITTEN_BY_COMMANDS = ("docs/results", "docs/_build", "docs/reference/commands.md")
-# run by test_use_from_python.py and test_own_mechanism.py, which look at what comes of them
+# run by tests of their own, which look at what comes of them
 RUN_ELSEWHERE = tuple(
     f"docs/how-to/{page}.md"
     for page in ("use_from_python", "change_the_mechanism", "your_own_environment", "your_own_core")
@@ -35,8 +35,6 @@ def with_blocks():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", with_blocks())
 def test_every_block_runs(page, tmp_path, monkeypatch):
-    if page == "docs/tutorials/your_own_env.md" and "env_kwargs" not in Arguments.model_fields:
-        pytest.skip("--env module:id and --env-kwargs come with the other half of issue 22")
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
