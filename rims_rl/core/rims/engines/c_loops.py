@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rims_rl.core.rims.cell import GATES, RIMCell
-from rims_rl.core.rims.engines.c_struct import ASLEEP, Layer, Prepared, library, make_layer, new, point
+from rims_rl.core.rims.engines.c_struct import ASLEEP, Prepared, library, make_layer, new, point
 from rims_rl.core.rims.engines.loops import Loops
 from rims_rl.core.rims.engines.reading import is_one_element
-from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape, add
+from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
 
 _LARGE = 300_000  # weights of a layer
-_OF = ("input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")  # weights, as the loops count them
+# Weights as the loops count them, and whether they find their gradients turned.
+_WEIGHTS = {"input_query": True, "weight_ih": False, "weight_hh": True, "comm_qkv": True, "comm_out": False}
 
 
 class CLoops(Loops):
@@ -45,13 +46,17 @@ class CLoops(Loops):
             return reason
         return None if library(x.dtype) is not None else "the loops in C are not wanted, or cannot be had"
 
+    def places(self, cell: RIMCell, replays: bool) -> int:
+        sleep = cell.asleep == "keep" and cell.input_attention and not replays
+        return cell.num_active if sleep else cell.num_rims
+
     def forward(
-        self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor
+        self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
         s.values = s.values.contiguous()
         s.keys = None if s.keys is None else s.keys.contiguous()
         s.h_0, s.h = h.contiguous(), output
-        s.reads = _reads(s) if is_one_element(cell, s) and _hoists(cell, s) else None
+        s.reads = _reads(s) if s.keys is None and len(s.values) > 1 and s.read_mask is None else None
         _check_width("input_value", s.values, cell.input_value_size)
         _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
         _check_width("weight_ih", s.reads, GATES[cell.cell] * cell.rim_size)
@@ -65,8 +70,8 @@ class CLoops(Loops):
             layer = idle.pop()
             point(layer, vars(s) | state)
         except IndexError:
-            _make_room(cell, s, save)
-            layer = make_layer(cell, s, vars(s) | state, {} if prepared is None else prepared.packed, turned=True)
+            _make_room(cell, s, save, self.places(cell, s.replayed is not None))
+            layer = make_layer(cell, s, vars(s) | state, shared if prepared is None else prepared.packed, turned=True)
         library(h.dtype).forward(ctypes.byref(layer), layer.threads)
         if s.keep_active:
             s.active = layer.held[0]["active"].clone()  # the struct may be used again
@@ -74,32 +79,43 @@ class CLoops(Loops):
         return output[-1], last_c
 
     def backward(
-        self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
+        self,
+        cell: RIMCell,
+        s: Tape,
+        d_out: Tensor,
+        d_h: Tensor,
+        d_c: Tensor,
+        gradients: Gradients,
+        shared: dict[str, Tensor],
     ) -> tuple[Any, ...]:
         d_h, d_c = (x.clone(memory_format=torch.contiguous_format) for x in (d_h, d_c))
         tape = vars(s) | {"d_out": d_out.contiguous(), "d_h": d_h, "d_c": d_c, "d_gates": new(s.values, *s.gates.shape)}
         tape["d_rec"] = tape["d_gates"] if cell.cell == "lstm" else new(s.values, *s.gates.shape)
+        tape["d_values"] = new(s.values, *s.values.shape)
         if s.keys is not None:
             tape |= {"d_query": new(s.values, *s.query.shape), "d_keys": new(s.values, *s.keys.shape)}
-        one = is_one_element(cell, s)
-        if not one:
-            tape["d_values"] = new(s.values, *s.values.shape)
         if cell.communication:
             tape |= {"d_message": torch.empty_like(s.updated), "d_qkv": new(s.values, *s.qkv.shape)}
             tape["d_kept"] = new(s.values, *s.kept.shape)
-        layer = make_layer(cell, s, tape, {}, turned=False)
-        loops = library(d_h.dtype)
-        loops.backward(ctypes.byref(layer), layer.threads)
+        layer = make_layer(cell, s, tape, shared, turned=False)
+        loops, here = library(d_h.dtype), (ctypes.byref(layer), layer.threads)
+        loops.backward(*here)
+        if is_one_element(cell, s):
+            loops.value_gradient(*here)
 
-        for name in _OF:
-            if getattr(s, name) is not None and not (one and name == "weight_ih"):
-                add(gradients, name, _weight_gradient(s, layer, name))
-        for name, of in (("bias_ih", "d_gates"), ("bias_hh", "d_rec")):
-            out = s.values.new_empty(s.bias_ih.shape)
-            loops.bias_gradient(ctypes.byref(layer), layer.threads, ctypes.byref(getattr(layer, of)), out.data_ptr())
-            add(gradients, name, out)
-        d_values = _value_gradient(s, tape["d_gates"], gradients) if one else tape["d_values"]
-        return tape.get("d_keys"), d_values, d_h, d_c
+        for weight, (name, turned) in enumerate(_WEIGHTS.items()):
+            if getattr(s, name) is None:
+                continue
+            fresh = name not in gradients
+            if fresh:
+                gradients[name] = torch.empty_like(getattr(s, name), memory_format=torch.contiguous_format)
+            of = gradients[name]
+            rows = of.shape[:0:-1] if turned else of.shape[1:]
+            loops.weight_gradient(*here, weight, *rows, turned, fresh, of.data_ptr())
+        for name, d in (("bias_ih", layer.d_gates), ("bias_hh", layer.d_rec)):
+            of = gradients.setdefault(name, s.values.new_zeros(s.bias_ih.shape))
+            loops.bias_gradient(*here, ctypes.byref(d), of.data_ptr())
+        return tape.get("d_keys"), tape["d_values"], d_h, d_c
 
     def record(self, cell: RIMCell, s: Tape, elements: int) -> tuple[Tensor, Tensor]:
         T, B = s.gates.shape[:2]
@@ -126,32 +142,18 @@ def _check_width(name: str, made: Tensor | None, width: int) -> None:
         raise ValueError(f"{name} must make {width} numbers of each row, got {made.shape[-1]}")
 
 
-def _hoists(cell: RIMCell, s: Tape) -> bool:
-    """Whether values are multiplied with weight_ih of all RIMs before the loop, and not in it with those of the active.
-
-    The one is a product of many rows; the other leaves out what is not read, but reads the weights anew at every step,
-    which pays where several rows of a step share them.
-    """
-    T, B = s.values.shape[:2]
-    if s.keys is None or s.read_mask is not None:
-        return True
-    return T > 1 and B * cell.num_active < 4 * cell.num_rims
-
-
 def _reads(s: Tape) -> Tensor:
-    """Values times weight_ih of each RIM: (K, T, B, G)."""
+    """Values times weight_ih of each RIM, (K, T, B, G): one product of many rows, if all RIMs read at every step. Where
+    they compete, it is left to the loop, for those who win."""
     (T, B), K = s.values.shape[:2], len(s.weight_ih)
     values = s.values.view(1, T * B, -1).expand(K, -1, -1)
-    if s.read_mask is not None:
-        values = values * s.read_mask.flatten(1, 2)
     return torch.bmm(values, s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
 
 
-def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
-    """For everything the loop writes, of all steps or only of the last."""
+def _make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
+    """For everything the loop writes, of all steps or only of the last; ``S`` places at each."""
     T, B, N, V = s.values.shape
     K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
-    S = K if s.replayed is not None or cell.asleep != "keep" or not cell.input_attention else cell.num_active
     steps, G = T if save else 1, GATES[cell.cell] * H
     one = is_one_element(cell, s)
 
@@ -171,7 +173,9 @@ def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
         if one:
             s.null = new(s.values, steps, B, K, 1)
         else:
-            s.attention, s.read = new(s.values, steps, B, n, K, N + 1), place(V)
+            s.attention = new(s.values, steps, B, n, K, N + 1)
+    if not one or s.read_mask is not None:
+        s.read = place(V)
     s.read_gates = place(G) if one and s.reads is None else None
     if cell.communication:
         s.qkv, s.received, s.p = (
@@ -183,39 +187,3 @@ def _make_room(cell: RIMCell, s: Tape, save: bool) -> None:
         sleep = cell.asleep == "keep" and (cell.competes or s.replayed is not None)
         most = (K + T * S if save else K) if sleep else 0
         s.kept, s.kept_at = new(s.values, B, most, s.comm_qkv.shape[1]), torch.empty(steps, B, K, dtype=torch.int32)
-
-
-def _weight_gradient(s: Tape, layer: Layer, name: str) -> Tensor:
-    weight: Tensor = getattr(s, name)
-    turned = name != "comm_out"  # of which the loops take what comes out for what goes in
-    made = torch.empty_like(weight.transpose(1, 2) if turned else weight, memory_format=torch.contiguous_format)
-    library(weight.dtype).weight_gradient(
-        ctypes.byref(layer), layer.threads, _OF.index(name), *made.shape[1:], made.data_ptr()
-    )
-    return made.transpose(1, 2) if turned else made
-
-
-def _value_gradient(s: Tape, d_gates: Tensor, gradients: Gradients) -> Tensor:
-    """Of one element: of its values, and of weight_ih, over the steps at which each RIM read it."""
-    T, B, S, G = d_gates.shape
-    K, values = len(s.weight_ih), s.values.flatten(0, 2)
-    if S == K and s.read_mask is None and bool(s.active.all()):
-        d_reads = d_gates if s.keys is None else d_gates * (1 - s.null)
-        d_reads = d_reads.view(T * B, K * G)
-        add(gradients, "weight_ih", torch.mm(d_reads.t(), values).view_as(s.weight_ih))
-        return torch.mm(d_reads, s.weight_ih.flatten(0, 1)).view_as(s.values)
-    d_values, d_weight = torch.zeros_like(values), torch.empty_like(s.weight_ih)
-    slots = s.slots.view(T * B, K)
-    for k in range(K):
-        rows = s.active[k].flatten().nonzero().squeeze(1)
-        d_reads = d_gates.view(-1, G)[rows * S + slots[rows, k]]
-        if s.keys is not None:
-            d_reads *= 1 - s.null.view(T * B, K)[rows, k].unsqueeze(1)
-        read, d_read = values[rows], torch.mm(d_reads, s.weight_ih[k])
-        if s.read_mask is not None:
-            mask = s.read_mask[k].flatten(0, 1)[rows]
-            read, d_read = read * mask, d_read * mask
-        torch.mm(d_reads.t(), read, out=d_weight[k])
-        d_values.index_add_(0, rows, d_read)
-    add(gradients, "weight_ih", d_weight)
-    return d_values.view_as(s.values)

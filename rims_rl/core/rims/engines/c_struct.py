@@ -17,13 +17,15 @@ import torch
 from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell
+from rims_rl.core.rims.engines.reading import is_one_element
 from rims_rl.core.rims.engines.tape import Tape
 
 _SOURCE = Path(__file__).with_name("loops.c")
-_PADDED_BYTES = 64
+_PADDED_BYTES = 64  # the widest vector
+_PANEL_BYTES = 128  # two of them: columns of weights that lie side by side, see ``pack`` in loops.c
 # Tuned for some processors, gcc does without fused multiply-adds in some tiles: then a row would depend, in its last
 # bits, on how many are beside it.
-_FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPADDED_BYTES={_PADDED_BYTES}")
+_FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPANEL_BYTES={_PANEL_BYTES}")
 _WITHOUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native", "-mtune=generic"))  # what some compilers do not know
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -53,6 +55,10 @@ class _Rows(ctypes.Structure):
     _fields_ = (("at", ctypes.c_void_p), ("t", ctypes.c_long), ("k", ctypes.c_long), ("b", ctypes.c_long))
 
 
+class _Weights(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_void_p), ("rim", ctypes.c_long), ("panel", ctypes.c_long), ("row", ctypes.c_long))
+
+
 class Layer(ctypes.Structure):
     """``layer`` of loops.c. Tensors live as long as it does."""
 
@@ -60,7 +66,8 @@ class Layer(ctypes.Structure):
         *((name, ctypes.c_long) for name in _SIZES),
         ("null_bound", ctypes.c_double),
         *((name, _Rows) for name in _TENSORS),
-        *((name, ctypes.c_void_p) for name in (*_WEIGHTS, *_ROOM)),
+        *((name, _Weights) for name in _WEIGHTS),
+        *((name, ctypes.c_void_p) for name in _ROOM),
     )
     threads: int
     held: list[Any]
@@ -95,7 +102,7 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
         setattr(layer, key, None if tensor is None else tensor.data_ptr())
     layer.held.append(room)
     point(layer, tape)
-    shapes, columns_of = cell.weight_shapes(), _PADDED_BYTES // s.values.element_size()
+    shapes, one = cell.weight_shapes(), is_one_element(cell, s)
     for key, weight in weights.items():
         made = packed.get(key)
         if made is None:
@@ -103,15 +110,24 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
             if weight.shape != wanted:
                 raise ValueError(f"{key} must have shape {wanted}, got {tuple(weight.shape)}")
             _check_kind(key, weight, s.values)
-            columns, inner = weight.shape[1:] if turned else weight.shape[:0:-1]
-            made = weight.new_empty(K, inner, columns + -columns % columns_of)
-            library(s.values.dtype).pack(
-                weight.contiguous().data_ptr(), *weight.shape, turned, layer.threads, made.data_ptr()
-            )
-            packed[key] = made
-        setattr(layer, key, made.data_ptr())
+            made = packed[key] = _pack(weight.contiguous(), turned, layer.threads, as_it_is=key == "weight_ih" and one)
+        rim, *between = made.stride()[:-1]
+        panel, row = between if made.dim() == 4 else (_PANEL_BYTES // made.element_size(), *between)
+        setattr(layer, key, _Weights(made.data_ptr(), rim, panel, row))
         layer.held.append(made)
     return layer
+
+
+def _pack(weight: Tensor, turned: bool, threads: int, as_it_is: bool) -> Tensor:
+    """Weights in panels, (RIMs, panels, inner, columns of a panel). Those of which many rows are multiplied at a time are
+    good enough ``as_it_is``, if whole vectors can be read there: then their panels are columns that lie side by side."""
+    (K, R, C), size = weight.shape, weight.element_size()
+    if as_it_is and not turned and C * size % _PADDED_BYTES == 0:
+        return weight
+    columns, inner = (R, C) if turned else (C, R)
+    made = weight.new_empty(K, -(-columns * size // _PANEL_BYTES), inner, _PANEL_BYTES // size)
+    library(weight.dtype).pack(weight.data_ptr(), K, R, C, turned, threads, made.data_ptr())
+    return made
 
 
 def point(layer: Layer, tensors: dict[str, Any]) -> None:
@@ -146,10 +162,10 @@ def new(like: Tensor, *shape: int) -> Tensor:
 
 
 def _in_loop(cell: RIMCell, s: Tape, forward: bool) -> dict[str, Tensor]:
-    """The weights that the loops multiply with: biases only in the forward, and the input's not if that is done outside
-    of them."""
+    """The weights that the loops multiply with: biases only in the forward, and the input's not if that was done
+    beforehand."""
     weights = {name: getattr(s, name) for name in ("weight_hh", "comm_qkv", "comm_out", "input_query")}
-    if hasattr(s, "read") or (forward and s.reads is None):
+    if not forward or s.reads is None:
         weights["weight_ih"] = s.weight_ih
     if forward:
         gru = cell.cell == "gru"
@@ -208,7 +224,8 @@ def _load(dtype: torch.dtype) -> tuple[Any, str | None]:
     pointer, size = ctypes.c_void_p, ctypes.c_long
     loops.forward.argtypes = loops.backward.argtypes = (pointer, size)
     loops.pack.argtypes = (pointer, size, size, size, ctypes.c_int, size, pointer)
-    loops.weight_gradient.argtypes = (pointer, size, ctypes.c_int, size, size, pointer)
+    loops.weight_gradient.argtypes = (pointer, size, ctypes.c_int, size, size, ctypes.c_int, ctypes.c_int, pointer)
+    loops.value_gradient.argtypes = (pointer, size)
     loops.bias_gradient.argtypes = (pointer, size, pointer, pointer)
     return loops, None
 

@@ -22,7 +22,9 @@
 #endif
 #define LANES ((long)(VECTOR_BYTES / sizeof(real)))
 #define MAX_ROWS 6 /* of a tile: 6 x 2 sums, 2 vectors of weights and one of input fit into 16 registers */
+#define MANY_ROWS (VECTOR_BYTES == 64 ? 2 * MAX_ROWS : MAX_ROWS) /* with 32 registers */
 #define MAX_PIECE 256
+#define PANEL ((long)(PANEL_BYTES / sizeof(real)))
 #define INLINE static inline __attribute__((always_inline))
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
@@ -31,6 +33,11 @@ typedef struct { /* a tensor: row b of RIM k at step t begins at `at + t * .t + 
     real *at;
     long t, k, b;
 } rows;
+
+typedef struct { /* weights of all RIMs, in panels: columns that lie side by side, as many as a step of `tile` reads */
+    real *at;
+    long rim, panel, row; /* how far it is to the next */
+} weights;
 
 typedef struct {
     long T, B, K, H, N, n, d, w, m, e, v, S, num_active, asleep, gru, top_k, saves;
@@ -48,7 +55,7 @@ typedef struct {
     rows kept;                                /* queries, keys and values of those who keep their state, by `kept_at` */
     rows read_mask, message_mask;             /* of dropout, or absent: of what is read, and of what h gains by hearing */
     rows d_out, d_h, d_c, d_gates, d_rec, d_message, d_qkv, d_kept, d_query, d_keys, d_values; /* d_rec: of from_state */
-    real *bias, *bias_hh, *input_query, *weight_ih, *weight_hh, *comm_qkv, *comm_out; /* columns padded to whole vectors */
+    weights bias, bias_hh, input_query, weight_ih, weight_hh, comm_qkv, comm_out;
     real *zeros;                              /* as many as a state or a row of qkv has */
     real *preference;                         /* of each RIM, taken from its attention on null where they compete; or absent */
     int *slots, *kept_at;                     /* (T, B, K): places; rows of kept, of which each row of the batch has its own */
@@ -90,12 +97,6 @@ INLINE real *kept_row(const layer *l, const rows *s, long t, long k, long b) {
     return at < 0 ? NULL : row(s, 0, at, b);
 }
 
-/* Columns of packed weights: whole vectors, of whatever processor. */
-INLINE long padded(long columns) {
-    const long whole = PADDED_BYTES / sizeof(real);
-    return (columns + whole - 1) / whole * whole;
-}
-
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 INLINE vec load(const real *from, long left) {
@@ -112,56 +113,73 @@ INLINE void store(real *to, vec x, long left) {
         memcpy(to, &x, left * sizeof(real));
 }
 
-/* R rows and C vectors of columns of the product below; R, C and `add` are constants where this is inlined. */
-INLINE void tile(const int add, const int R, const int C, real *const *a, long inner, const real *b, long stride,
-                 real *const *out, long column, long columns) {
+/* What becomes of a product: it is written, or added, or added times the factor of its row. */
+enum { SET, ADD, ADD_TIMES };
+
+/* R rows and C vectors of columns of the product below; R, C and `how` are constants where this is inlined. */
+INLINE void tile(const int how, const int R, const int C, real *const *a, const real *factors, long inner,
+                 const weights *b, long k, real *const *out, long column, long columns) {
+    const real *panel = b->at + k * b->rim + column / PANEL * b->panel + column % PANEL;
+    const long next = b->panel, down = b->row;
     vec sum[MAX_ROWS][4];
     for (int r = 0; r < R; r++)
         for (int j = 0; j < C; j++)
-            sum[r][j] = add ? load(out[r] + column + j * LANES, columns - column - j * LANES) : (vec){0};
+            sum[r][j] = how == ADD ? load(out[r] + column + j * LANES, columns - column - j * LANES) : (vec){0};
     for (long i = 0; i < inner; i++) {
-        vec weights[4];
-        for (int j = 0; j < C; j++) weights[j] = *(const vec *)(b + i * stride + column + j * LANES);
+        vec with[4];
+        for (int j = 0; j < C; j++)
+            with[j] = *(const vec *)(panel + j * LANES / PANEL * next + j * LANES % PANEL + i * down);
         for (int r = 0; r < R; r++)
-            for (int j = 0; j < C; j++) sum[r][j] += a[r][i] * weights[j];
+            for (int j = 0; j < C; j++) sum[r][j] += a[r][i] * with[j];
     }
     for (int r = 0; r < R; r++)
-        for (int j = 0; j < C; j++) store(out[r] + column + j * LANES, sum[r][j], columns - column - j * LANES);
+        for (int j = 0; j < C; j++) {
+            real *to = out[r] + column + j * LANES;
+            const long left = columns - column - j * LANES;
+            if (how == ADD_TIMES) sum[r][j] = load(to, left) + factors[r] * sum[r][j];
+            store(to, sum[r][j], left);
+        }
 }
 
-INLINE void tiles(const int add, const int R, const int C, real *const *a, long inner, const real *b, long stride,
-                  real *const *out, long columns) {
+INLINE void tiles(const int how, const int R, const int C, real *const *a, const real *factors, long inner,
+                  const weights *b, long k, real *const *out, long columns) {
     long column = 0;
     for (; column + (C - 1) * LANES < columns; column += C * LANES)
-        tile(add, R, C, a, inner, b, stride, out, column, columns);
-    for (; column < columns; column += LANES) tile(add, R, 1, a, inner, b, stride, out, column, columns);
+        tile(how, R, C, a, factors, inner, b, k, out, column, columns);
+    for (; column < columns; column += LANES) tile(how, R, 1, a, factors, inner, b, k, out, column, columns);
 }
 
-/* out[r] = a[r] . b, or += if `add`, for all rows r. Rows of b are `stride` apart, and read in whole vectors. */
-INLINE void product(const int add, long count, real *const *a, long inner, const real *b, long stride, real *const *out,
-                    long columns) {
+/* out[r] = a[r] . b of RIM k, or what `how` says, for all rows r. */
+INLINE void product(const int how, long k, long count, real *const *a, const real *factors, long inner, const weights *b,
+                    real *const *out, long columns) {
     while (count > 0) {
         const long blocks = (count + MAX_ROWS - 1) / MAX_ROWS, R = (count + blocks - 1) / blocks;
         switch (R) {
-            case 1: tiles(add, 1, 4, a, inner, b, stride, out, columns); break;
-            case 2: tiles(add, 2, 4, a, inner, b, stride, out, columns); break;
-            case 3: tiles(add, 3, 2, a, inner, b, stride, out, columns); break;
-            case 4: tiles(add, 4, 2, a, inner, b, stride, out, columns); break;
-            case 5: tiles(add, 5, 2, a, inner, b, stride, out, columns); break;
-            default: tiles(add, 6, 2, a, inner, b, stride, out, columns); break;
+            case 1: tiles(how, 1, 4, a, factors, inner, b, k, out, columns); break;
+            case 2: tiles(how, 2, 4, a, factors, inner, b, k, out, columns); break;
+            case 3: tiles(how, 3, 2, a, factors, inner, b, k, out, columns); break;
+            case 4: tiles(how, 4, 2, a, factors, inner, b, k, out, columns); break;
+            case 5: tiles(how, 5, 2, a, factors, inner, b, k, out, columns); break;
+            default: tiles(how, 6, 2, a, factors, inner, b, k, out, columns); break;
         }
         a += R, out += R, count -= R;
+        if (how == ADD_TIMES) factors += R;
     }
 }
 
-static void set_product(long count, real *const *a, long inner, const real *b, long stride, real *const *out,
+static void set_product(long k, long count, real *const *a, long inner, const weights *b, real *const *out,
                         long columns) {
-    product(0, count, a, inner, b, stride, out, columns);
+    product(SET, k, count, a, NULL, inner, b, out, columns);
 }
 
-static void add_product(long count, real *const *a, long inner, const real *b, long stride, real *const *out,
+static void add_product(long k, long count, real *const *a, long inner, const weights *b, real *const *out,
                         long columns) {
-    product(1, count, a, inner, b, stride, out, columns);
+    product(ADD, k, count, a, NULL, inner, b, out, columns);
+}
+
+static void add_product_times(long k, long count, real *const *a, const real *factors, long inner, const weights *b,
+                              real *const *out, long columns) {
+    product(ADD_TIMES, k, count, a, factors, inner, b, out, columns);
 }
 
 /* Half a vector and a quarter, as wide as they can be on any processor. */
@@ -261,13 +279,6 @@ INLINE void weighted_sum(real *out, const real *weights, long stride, long count
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* `out` = `in` times the weights of RIM k, or += if `add`. */
-INLINE void times(const layer *l, int add, long k, long count, real *const *in, long inner, const real *weights,
-                  real *const *out, long columns) {
-    const long stride = padded(columns);
-    (add ? add_product : set_product)(count, in, inner, weights + k * inner * stride, stride, out, columns);
-}
-
 /* Who is before RIM k: those with less, of equal ones the first. */
 INLINE long rank(const real *of, long count, long k) {
     long before = 0;
@@ -349,11 +360,26 @@ static void begin_step(const layer *l, long t, long k, long b) {
         copy(row(&l->h, t, k, b), h ? h : l->zeros, H);
         return;
     }
-    copy(place(l, &l->gates, t, k, b), l->bias + k * padded(G), G);
+    copy(place(l, &l->gates, t, k, b), l->bias.at + k * l->bias.rim, G);
     if (l->gru)
-        copy(place(l, &l->from_state, t, k, b), l->bias_hh + k * padded(G), G);
+        copy(place(l, &l->from_state, t, k, b), l->bias_hh.at + k * l->bias_hh.rim, G);
     else
         copy(place(l, &l->c_in, t, k, b), c, H);
+}
+
+/* How much of the one element a RIM reads. */
+INLINE real attention_to_x(const layer *l, long t, long k, long b) {
+    return l->null.at ? 1 - *row(&l->null, t, k, b) : 1;
+}
+
+/* The one element as an active RIM reads it. */
+static real *read_one(const layer *l, long t, long k, long b) {
+    real *value = row(&l->values, t, 0, b);
+    if (!l->read_mask.at) return value;
+    real *read = place(l, &l->read, t, k, b);
+    copy(read, value, l->n * l->w);
+    multiply(read, row(&l->read_mask, t, k, b), l->n * l->w);
+    return read;
 }
 
 /* What RIM k reads goes into its gates. */
@@ -364,16 +390,16 @@ static void read_input(const layer *l, long t, long k, long begin, long end) {
     for (long b = begin; b < end; b++) {
         if (!is_active(l, t, k, b)) continue;
         if (l->reads.at)
-            add_scaled(place(l, &l->gates, t, k, b), l->null.at ? 1 - *row(&l->null, t, k, b) : 1, row(&l->reads, t, k, b), G);
+            add_scaled(place(l, &l->gates, t, k, b), attention_to_x(l, t, k, b), row(&l->reads, t, k, b), G);
         else if (l->attention.at)
             read_set(l, t, k, b), a[count] = place(l, &l->read, t, k, b), o[count++] = place(l, &l->gates, t, k, b);
         else
-            a[count] = row(&l->values, t, 0, b), o[count++] = place(l, &l->read_gates, t, k, b);
+            a[count] = read_one(l, t, k, b), o[count++] = place(l, &l->read_gates, t, k, b);
     }
-    times(l, l->attention.at != NULL, k, count, a, V, l->weight_ih, o, G);
+    (l->attention.at != NULL ? add_product : set_product)(k, count, a, V, &l->weight_ih, o, G);
     for (long b = begin; b < end && l->read_gates.at; b++)
         if (is_active(l, t, k, b))
-            add_scaled(place(l, &l->gates, t, k, b), 1 - *row(&l->null, t, k, b), place(l, &l->read_gates, t, k, b), G);
+            add_scaled(place(l, &l->gates, t, k, b), attention_to_x(l, t, k, b), place(l, &l->read_gates, t, k, b), G);
 }
 
 /* What there is to hear of each RIM: of those who move after each step, of others when they have stopped to move. */
@@ -395,7 +421,7 @@ static void speak(const layer *l, long t, long k, long begin, long end, int *nex
             a[count] = h_in(l, t, k, b), o[count++] = row(&l->kept, 0, *at, b);
         }
     }
-    times(l, 0, k, count, a, l->H, l->comm_qkv, o, l->m * (2 * l->e + l->v));
+    set_product(k, count, a, l->H, &l->comm_qkv, o, l->m * (2 * l->e + l->v));
 }
 
 INLINE void who_speaks(const layer *l, long t, long b, real **of) {
@@ -434,12 +460,12 @@ static void hear(const layer *l, long t, long k, long begin, long end) {
     for (long b = begin; b < end; b++)
         if (hears(l, t, k, b)) a[count] = place(l, &l->received, t, k, b), o[count++] = row(&l->h, t, k, b);
     if (!l->message_mask.at) {
-        times(l, 1, k, count, a, values, l->comm_out, o, H);
+        add_product(k, count, a, values, &l->comm_out, o, H);
         return;
     }
     real *gain = malloc((end - begin) * H * sizeof(real));
     for (long i = 0; i < count; i++) o[i] = gain + i * H;
-    times(l, 0, k, count, a, values, l->comm_out, o, H);
+    set_product(k, count, a, values, &l->comm_out, o, H);
     count = 0;
     for (long b = begin; b < end; b++)
         if (hears(l, t, k, b)) {
@@ -468,7 +494,7 @@ static void forward_rows(const layer *l, long begin, long end) {
                 else
                     fill(row(&query, 0, k, b), 0, queries);
             }
-            times(l, 0, k, count, a, H, l->input_query, o, queries);
+            set_product(k, count, a, H, &l->input_query, o, queries);
         }
         for (long b = begin; b < end; b++) {
             real null[K];
@@ -490,7 +516,7 @@ static void forward_rows(const layer *l, long begin, long end) {
             for (long b = begin; b < end; b++)
                 if (moves(l, t, k, b) && h_in(l, t, k, b))
                     a[count] = h_in(l, t, k, b), o[count++] = place(l, l->gru ? &l->from_state : &l->gates, t, k, b);
-            times(l, 1, k, count, a, H, l->weight_hh, o, G);
+            add_product(k, count, a, H, &l->weight_hh, o, G);
             for (long b = begin; b < end; b++) {
                 if (!moves(l, t, k, b)) continue;
                 (l->gru ? gru_cell : lstm_cell)(l, t, k, b);
@@ -606,7 +632,7 @@ static void read_backward(const layer *l, long t, long k, long b, const real *d_
     }
 }
 
-/* The same of one element with one head, whose value's gradient is left to c_loops.py. */
+/* The same of one element with one head, whose value's gradient is left to `value_gradient`. */
 static void read_one_backward(const layer *l, long t, long k, long b) {
     const long G = (l->gru ? 3 : 4) * l->H, d = l->d;
     const real null = *row(&l->null, t, k, b); /* the attention to x is 1 - null */
@@ -632,7 +658,7 @@ static void hear_backward(const layer *l, long t, long begin, long end, real *sc
             if (l->message_mask.at) multiply(d_message, row(&l->message_mask, t, k, b), H);
             o[count++] = place(l, &d_received, t, k, b);
         }
-        times(l, 0, k, count, a, H, l->comm_out, o, values);
+        set_product(k, count, a, H, &l->comm_out, o, values);
     }
     for (long b = begin; b < end; b++) listen_backward(l, t, b, &d_received);
     for (long k = 0; k < K; k++) {
@@ -643,7 +669,7 @@ static void hear_backward(const layer *l, long t, long begin, long end, real *sc
                                            : NULL;
             if (d) a[count] = d, o[count++] = row(&l->d_h, t, k, b);
         }
-        times(l, 1, k, count, a, size, l->comm_qkv, o, H);
+        add_product(k, count, a, size, &l->comm_qkv, o, H);
     }
 }
 
@@ -668,13 +694,13 @@ static void backward_rows(const layer *l, long begin, long end) {
                 (l->gru ? gru_backward : lstm_backward)(l, t, k, b);
                 a[count] = place(l, &l->d_rec, t, k, b), o[count++] = row(&l->d_h, t, k, b);
             }
-            times(l, 1, k, count, a, G, l->weight_hh, o, H);
+            add_product(k, count, a, G, &l->weight_hh, o, H);
             if (!l->keys.at) continue;
             if (l->attention.at) {
                 count = 0;
                 for (long b = begin; b < end; b++)
                     if (is_active(l, t, k, b)) a[count] = place(l, &l->d_gates, t, k, b), o[count++] = place(l, &d_read, t, k, b);
-                times(l, 0, k, count, a, G, l->weight_ih, o, V);
+                set_product(k, count, a, G, &l->weight_ih, o, V);
             }
             count = 0;
             for (long b = begin; b < end; b++) {
@@ -686,7 +712,7 @@ static void backward_rows(const layer *l, long begin, long end) {
                     read_one_backward(l, t, k, b);
                 a[count] = place(l, &l->d_query, t, k, b), o[count++] = row(&l->d_h, t, k, b);
             }
-            times(l, 1, k, count, a, queries, l->input_query, o, H);
+            add_product(k, count, a, queries, &l->input_query, o, H);
         }
 
         for (long b = begin; b < end; b++)
@@ -702,29 +728,27 @@ static void backward_rows(const layer *l, long begin, long end) {
 
 #define SQUARE 16
 
-/* A square of (R, C) at r, c goes to (C, padded R), by way of what stays in the cache. */
-static void turn(const real *from, long R, long C, long r, long c, real *to) {
-    real square[SQUARE][SQUARE];
-    const long high = R - r < SQUARE ? R - r : SQUARE, wide = C - c < SQUARE ? C - c : SQUARE;
-    for (long i = 0; i < high && wide == SQUARE; i++) copy(square[i], from + (r + i) * C + c, SQUARE);
-    for (long i = 0; i < high && wide < SQUARE; i++) copy(square[i], from + (r + i) * C + c, wide);
-    for (long j = 0; j < wide; j++)
-        for (long i = 0; i < high; i++) to[(c + j) * padded(R) + r + i] = square[i][j];
+/* Columns of (R, C) from `begin` on, as many as a panel has, or rows if it is turned, become a panel: one behind the other
+ * lie the numbers that a step of the loop in `tile` reads. */
+static void make_panel(const real *from, long R, long C, int turned, long begin, real *to) {
+    const long left = (turned ? R : C) - begin, wide = left < PANEL ? left : PANEL;
+    if (!turned) {
+        for (long r = 0; r < R; r++) copy(to + r * PANEL, from + r * C + begin, wide);
+        return;
+    }
+    for (long c = 0; c < C; c += SQUARE) { /* in squares, which stay in the cache */
+        const long high = C - c < SQUARE ? C - c : SQUARE;
+        for (long r = 0; r < wide; r++)
+            for (long i = 0; i < high; i++) to[(c + i) * PANEL + r] = from[(begin + r) * C + c + i];
+    }
 }
 
-/* Weights (count, R, C) with their columns padded to whole vectors; turned, they are (count, C, R) with R padded. */
+/* Weights (count, R, C), or (count, C, R) if they are turned, in panels of columns, the last one padded. */
 void pack(const real *from, long count, long R, long C, int turned, long threads, real *to) {
+    const long inner = turned ? C : R, panels = ((turned ? R : C) + PANEL - 1) / PANEL;
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (long k = 0; k < count; k++) {
-        const real *matrix = from + k * R * C;
-        real *out = to + k * (turned ? C * padded(R) : R * padded(C));
-        if (!turned) {
-            for (long r = 0; r < R; r++) copy(out + r * padded(C), matrix + r * C, C);
-            continue;
-        }
-        for (long r = 0; r < R; r += SQUARE)
-            for (long c = 0; c < C; c += SQUARE) turn(matrix, R, C, r, c, out);
-    }
+    for (long i = 0; i < count * panels; i++)
+        make_panel(from + i / panels * R * C, R, C, turned, i % panels * PANEL, to + i * PANEL * inner);
 }
 
 /* In pieces of at most MAX_PIECE rows, so that what is on the stack stays small. */
@@ -749,76 +773,132 @@ void backward(const layer *l, long threads) {
 /* Whose gradient: of input_query, weight_ih, weight_hh, comm_qkv and comm_out. */
 enum { OF_QUERY, OF_IH, OF_HH, OF_QKV, OF_OUT };
 
-/* Rows of RIM k that were multiplied with such a weight, and gradients of what came out; or the other way round. */
-static long collect(const layer *l, int weight, long k, const real **x, const real **d) {
+/* The gradient of a weight is a sum of outer products: of which rows of RIM k, `x` and `d`, times which factors. */
+static long collect(const layer *l, int weight, long k, const real **x, const real **d, real *factors) {
     long count = 0;
     for (long t = 0; t < l->T; t++)
         for (long b = 0; b < l->B; b++) {
-            const real *in = NULL, *out = NULL;
+            const real *first = NULL, *second = NULL;
             const int active = is_active(l, t, k, b), moving = moves(l, t, k, b);
-            if (weight == OF_QUERY && active) in = h_in(l, t, k, b), out = place(l, &l->d_query, t, k, b);
-            if (weight == OF_IH && active) in = place(l, &l->read, t, k, b), out = place(l, &l->d_gates, t, k, b);
-            if (weight == OF_HH && moving) in = h_in(l, t, k, b), out = place(l, &l->d_rec, t, k, b);
-            if (weight == OF_QKV && moving) in = place(l, &l->updated, t, k, b), out = place(l, &l->d_qkv, t, k, b);
+            if (weight == OF_QUERY && active) first = h_in(l, t, k, b), second = place(l, &l->d_query, t, k, b);
+            if (weight == OF_IH && active) {
+                first = place(l, &l->d_gates, t, k, b);
+                second = l->read.at ? place(l, &l->read, t, k, b) : row(&l->values, t, 0, b);
+            }
+            if (weight == OF_HH && moving) first = h_in(l, t, k, b), second = place(l, &l->d_rec, t, k, b);
+            if (weight == OF_QKV && moving) first = place(l, &l->updated, t, k, b), second = place(l, &l->d_qkv, t, k, b);
             if (weight == OF_QKV && !moving && is_new(l, t, k, b))
-                in = h_in(l, t, k, b), out = kept_row(l, &l->d_kept, t, k, b);
+                first = h_in(l, t, k, b), second = kept_row(l, &l->d_kept, t, k, b);
             if (weight == OF_OUT && hears(l, t, k, b))
-                in = place(l, &l->d_message, t, k, b), out = place(l, &l->received, t, k, b);
-            if (in && out) x[count] = in, d[count++] = out;
+                first = place(l, &l->d_message, t, k, b), second = place(l, &l->received, t, k, b);
+            if (!first || !second) continue;
+            factors[count] = weight == OF_IH ? attention_to_x(l, t, k, b) : 1;
+            x[count] = first, d[count++] = second;
         }
     return count;
 }
 
-/* R rows and two vectors of columns of the product below; R is a constant where this is inlined. */
-INLINE void outer_tile(const int R, const real **a, long i, const real **b, long column, long count, real *out,
-                       long O) {
-    vec sum[MAX_ROWS][2];
-    const long second = column + LANES < O ? LANES : 0; /* else the first vector again */
-    for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = (vec){0};
+/* Add to (I, O), or turned to (O, I), a block of it at i, column: a (count, MANY_ROWS) times b (count, two vectors). */
+static void outer_block(long count, const real *a, const real *b, long i, long column, long I, long O, int turned,
+                        real *out) {
+    const long high = I - i < MANY_ROWS ? I - i : MANY_ROWS, wide = O - column < 2 * LANES ? O - column : 2 * LANES;
+    vec sum[MANY_ROWS][2];
+    for (int r = 0; r < MANY_ROWS; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (long j = 0; j < count; j++) {
-        const vec one = *(const vec *)(b[j] + column), two = *(const vec *)(b[j] + column + second);
-        for (int r = 0; r < R; r++) sum[r][0] += a[j][i + r] * one, sum[r][1] += a[j][i + r] * two;
+        const vec one = *(const vec *)(b + j * 2 * LANES), two = *(const vec *)(b + j * 2 * LANES + LANES);
+        for (int r = 0; r < MANY_ROWS; r++) {
+            const real factor = a[j * MANY_ROWS + r];
+            sum[r][0] += factor * one, sum[r][1] += factor * two;
+        }
     }
-    for (int r = 0; r < R; r++) {
-        store(out + r * O + column, sum[r][0], O - column);
-        if (second) store(out + r * O + column + LANES, sum[r][1], O - column - LANES);
-    }
+    real sums[MANY_ROWS][2 * LANES];
+    memcpy(sums, sum, sizeof sums);
+    if (turned)
+        for (long c = 0; c < wide; c++)
+            for (long r = 0; r < high; r++) out[(column + c) * I + i + r] += sums[r][c];
+    else
+        for (long r = 0; r < high; r++) add_scaled(out + (i + r) * O + column, 1, sums[r], wide);
 }
 
-/* out (K, I, O): rows of I numbers times rows of O numbers, summed over all that `collect` finds. */
-void weight_gradient(const layer *l, long threads, int weight, long I, long O, real *out) {
+/* (K, I, O), or turned (K, O, I): sums of outer products of the rows that `collect` finds, to which they are added unless
+ * it is `fresh`. */
+void weight_gradient(const layer *l, long threads, int weight, long I, long O, int turned, int fresh, real *out) {
+    const long most = l->T * l->B, rows = (I + MANY_ROWS - 1) / MANY_ROWS * MANY_ROWS;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (long k = 0; k < l->K; k++) {
-        const real **a = malloc(2 * l->T * l->B * sizeof(real *)), **b = a + l->T * l->B;
-        const long count = collect(l, weight, k, a, b);
-        for (long column = 0; column < O; column += 2 * LANES) {
-            long i = 0;
-            real *here = out + k * I * O;
-            for (long left = I; left > 0; left = I - i) {
-                const long blocks = (left + MAX_ROWS - 1) / MAX_ROWS, R = (left + blocks - 1) / blocks;
-                switch (R) {
-                    case 1: outer_tile(1, a, i, b, column, count, here + i * O, O); break;
-                    case 2: outer_tile(2, a, i, b, column, count, here + i * O, O); break;
-                    case 3: outer_tile(3, a, i, b, column, count, here + i * O, O); break;
-                    case 4: outer_tile(4, a, i, b, column, count, here + i * O, O); break;
-                    case 5: outer_tile(5, a, i, b, column, count, here + i * O, O); break;
-                    default: outer_tile(6, a, i, b, column, count, here + i * O, O); break;
+        const real **x = malloc(2 * most * sizeof(real *)), **d = x + most;
+        real *factors = malloc(most * sizeof(real)), *here = out + k * I * O;
+        real *a = aligned_alloc(64, MAX_PIECE * rows * sizeof(real)), *b = aligned_alloc(64, MAX_PIECE * 2 * VECTOR_BYTES);
+        const long all = collect(l, weight, k, x, d, factors);
+        if (fresh) fill(here, 0, I * O);
+        for (long begin = 0; begin < all; begin += MAX_PIECE) { /* what is multiplied comes to lie side by side */
+            const long count = all - begin < MAX_PIECE ? all - begin : MAX_PIECE;
+            for (long i = 0; i < I; i += MANY_ROWS)
+                for (long j = 0; j < count; j++) {
+                    real *to = a + i * count + j * MANY_ROWS;
+                    if (i + MANY_ROWS <= I)
+                        copy(to, x[begin + j] + i, MANY_ROWS);
+                    else
+                        fill(to, 0, MANY_ROWS), copy(to, x[begin + j] + i, I - i);
                 }
-                i += R;
+            for (long column = 0; column < O; column += 2 * LANES) {
+                const long wide = O - column < 2 * LANES ? O - column : 2 * LANES;
+                for (long j = 0; j < count; j++) {
+                    fill(b + j * 2 * LANES, 0, 2 * LANES);
+                    add_scaled(b + j * 2 * LANES, factors[begin + j], d[begin + j] + column, wide);
+                }
+                for (long i = 0; i < I; i += MANY_ROWS) outer_block(count, a + i * count, b, i, column, I, O, turned, here);
             }
         }
+        free(b);
         free(a);
+        free(factors);
+        free(x);
     }
 }
 
-/* out (K, G): the sum over all steps and rows of the gradient of what a bias was added to, `d`. */
+/* Of one element: d_values, from the gates of those who read it. */
+void value_gradient(const layer *l, long threads) {
+    const long G = (l->gru ? 3 : 4) * l->H, V = l->n * l->w, all = l->T * l->B;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (long begin = 0; begin < all; begin += MAX_PIECE) {
+        const long end = begin + MAX_PIECE < all ? begin + MAX_PIECE : all;
+        real *a[MAX_PIECE], *o[MAX_PIECE], factors[MAX_PIECE];
+        real *scratch = l->read_mask.at ? malloc((end - begin) * V * sizeof(real)) : NULL;
+        for (long i = begin; i < end; i++) fill(row(&l->d_values, i / l->B, 0, i % l->B), 0, V);
+        for (long k = 0; k < l->K; k++) {
+            long count = 0;
+            for (long i = begin; i < end; i++) {
+                const long t = i / l->B, b = i % l->B;
+                if (!is_active(l, t, k, b)) continue;
+                a[count] = place(l, &l->d_gates, t, k, b), factors[count] = attention_to_x(l, t, k, b);
+                o[count] = scratch ? scratch + count * V : row(&l->d_values, t, 0, b);
+                count++;
+            }
+            if (!scratch) {
+                add_product_times(k, count, a, factors, G, &l->weight_ih, o, V);
+                continue;
+            }
+            set_product(k, count, a, G, &l->weight_ih, o, V);
+            count = 0;
+            for (long i = begin; i < end; i++) {
+                const long t = i / l->B, b = i % l->B;
+                if (!is_active(l, t, k, b)) continue;
+                multiply(o[count], row(&l->read_mask, t, k, b), V);
+                add_scaled(row(&l->d_values, t, 0, b), factors[count], o[count], V);
+                count++;
+            }
+        }
+        free(scratch);
+    }
+}
+
+/* Add to (K, G) the gradient of what a bias was added to, `d`, over all steps and rows. */
 void bias_gradient(const layer *l, long threads, const rows *d, real *out) {
     const long G = (l->gru ? 3 : 4) * l->H;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-    for (long k = 0; k < l->K; k++) {
-        fill(out + k * G, 0, G);
+    for (long k = 0; k < l->K; k++)
         for (long t = 0; t < l->T; t++)
             for (long b = 0; b < l->B; b++)
                 if (moves(l, t, k, b)) add_scaled(out + k * G, 1, place(l, d, t, k, b), G);
-    }
 }

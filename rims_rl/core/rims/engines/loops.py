@@ -42,14 +42,27 @@ class Loops(Engine):
             return "it has hooks, or weights that are made of others"
         return None
 
+    def places(self, cell: RIMCell, replays: bool) -> int:
+        """For how many RIMs a step is written down."""
+        return cell.num_rims
+
     @abstractmethod
-    def forward(self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor) -> Any:
+    def forward(
+        self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
+    ) -> Any:
         """Write h of every step into ``output`` (T, B, K * H), and return the last state. With ``save``, what the
-        backward wants goes onto the tape ``s``."""
+        backward wants goes onto the tape ``s``. What is made of the weights can be ``shared`` by all pieces."""
 
     @abstractmethod
     def backward(
-        self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
+        self,
+        cell: RIMCell,
+        s: Tape,
+        d_out: Tensor,
+        d_h: Tensor,
+        d_c: Tensor,
+        gradients: Gradients,
+        shared: dict[str, Tensor],
     ) -> tuple[Any, ...]:
         """Gradients of keys, values and the first state; those of the weights are added to ``gradients``."""
 
@@ -95,8 +108,9 @@ class Loops(Engine):
         """The forward, piece by piece. Returns also what the backward wants."""
         keys, values, h, c, *weights = tensors
         T, B = values.shape[:2]
-        steps = max(1, PIECE // (B * cell.bias_ih.numel()))
-        output, tapes = values.new_empty(T, B, cell.hidden_size), []
+        places = self.places(cell, given["replayed"] is not None)
+        steps = max(1, PIECE // (B * places * cell.bias_ih.shape[1]))
+        output, tapes, shared = values.new_empty(T, B, cell.hidden_size), [], {}
         for begin in range(0, T, steps):
             piece = slice(begin, begin + steps)
             of_piece = {
@@ -114,7 +128,7 @@ class Loops(Engine):
             tape = Tape(**of_piece, **of_layer, read_mask=read_mask, message_mask=message_mask)
             if records is not None and not save:
                 tape.keep_active = True
-            h, c = self.forward(cell, tape, h, c, save, output[piece])
+            h, c = self.forward(cell, tape, h, c, save, output[piece], shared)
             if records is not None:
                 active = tape.active.squeeze(-1).permute(1, 2, 0) != 0
                 records.add(active, *(() if records.only_active else self.record(cell, tape, elements)))
@@ -150,11 +164,12 @@ class _Scan(torch.autograd.Function):
         tensors, size = ctx.saved_tensors, len(ctx.names)
         pieces = [tensors[begin : begin + size] for begin in range(0, len(tensors), size)]
         gradients: Gradients = {}
+        shared: dict[str, Tensor] = {}
         of_input: list[Any] = []  # of keys and values, last piece first
         for piece in reversed(pieces):
             tape = Tape(**dict(zip(ctx.names, piece, strict=True)))
             d_out, here = d_out.tensor_split([len(d_out) - len(tape.values)])
-            *of_piece, d_h, d_c = ctx.loops.backward(ctx.cell, tape, here, d_h, d_c, gradients)
+            *of_piece, d_h, d_c = ctx.loops.backward(ctx.cell, tape, here, d_h, d_c, gradients, shared)
             of_input.append(of_piece)
         joined = (None if part[0] is None else torch.cat(part[::-1]) for part in zip(*of_input, strict=True))
         return None, None, None, None, None, *joined, d_h, d_c, *map(gradients.get, WEIGHTS)

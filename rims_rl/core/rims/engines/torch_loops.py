@@ -34,7 +34,7 @@ class TorchLoops(Loops):
     name = key = "torch"
 
     def forward(
-        self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor
+        self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
         T, B = s.values.shape[:2]
         K, H, G = cell.num_rims, cell.rim_size, s.weight_hh.shape[1]
@@ -106,7 +106,14 @@ class TorchLoops(Loops):
         return output[-1], _join(cs[T]).clone()  # of one RIM it would be a part of the tape
 
     def backward(
-        self, cell: RIMCell, s: Tape, d_out: Tensor, d_h: Tensor, d_c: Tensor, gradients: Gradients
+        self,
+        cell: RIMCell,
+        s: Tape,
+        d_out: Tensor,
+        d_h: Tensor,
+        d_c: Tensor,
+        gradients: Gradients,
+        shared: dict[str, Tensor],
     ) -> tuple[Any, ...]:
         K, T, B, _ = s.active.shape
         H, n, e, v = cell.rim_size, cell.comm_heads, cell.comm_key_size, cell.comm_value_size
