@@ -26,6 +26,7 @@ _PANEL_BYTES = 128  # two of them: columns of weights that lie side by side, see
 # Tuned for some processors, gcc does without fused multiply-adds in some tiles: then a row would depend, in its last
 # bits, on how many are beside it.
 _FLAGS = ("-O3", "-march=native", "-mtune=generic", "-fopenmp", "-shared", "-fPIC", f"-DPANEL_BYTES={_PANEL_BYTES}")
+_RARELY = 64  # times that a RIM reads
 _WITHOUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native", "-mtune=generic"))  # what some compilers do not know
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -102,7 +103,7 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
         setattr(layer, key, None if tensor is None else tensor.data_ptr())
     layer.held.append(room)
     point(layer, tape)
-    shapes, one = cell.weight_shapes(), is_one_element(cell, s)
+    shapes = cell.weight_shapes()
     for key, weight in weights.items():
         made = packed.get(key)
         if made is None:
@@ -110,20 +111,30 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
             if weight.shape != wanted:
                 raise ValueError(f"{key} must have shape {wanted}, got {tuple(weight.shape)}")
             _check_kind(key, weight, s.values)
-            made = packed[key] = _pack(weight.contiguous(), turned, layer.threads, as_it_is=key == "weight_ih" and one)
-        rim, *between = made.stride()[:-1]
-        panel, row = between if made.dim() == 4 else (_PANEL_BYTES // made.element_size(), *between)
-        setattr(layer, key, _Weights(made.data_ptr(), rim, panel, row))
+            made = packed[key] = weight.contiguous()
+            if key != "weight_ih" or not _as_it_is(cell, s, turned):
+                made = packed[key] = _pack(made, turned, layer.threads)
+        rim, *panel, row = made.stride()[:-1]
+        if not panel and not turned:
+            panel = [_PANEL_BYTES // made.element_size()]
+        setattr(layer, key, _Weights(made.data_ptr(), rim, panel[0] if panel else 0, row))
         layer.held.append(made)
     return layer
 
 
-def _pack(weight: Tensor, turned: bool, threads: int, as_it_is: bool) -> Tensor:
-    """Weights in panels, (RIMs, panels, inner, columns of a panel). Those of which many rows are multiplied at a time are
-    good enough ``as_it_is``, if whole vectors can be read there: then their panels are columns that lie side by side."""
+def _as_it_is(cell: RIMCell, s: Tape, turned: bool) -> bool:
+    """Whether the loops take weight_ih as it is, if whole vectors can be read of it: in the forward where it is used so
+    rarely that packing would not pay, in the backward where many rows share it."""
+    V = s.values.shape[-1]
+    if not is_one_element(cell, s) or V * s.values.element_size() % _PADDED_BYTES:
+        return False
+    T, B = s.values.shape[:2]
+    return not turned or (T > 1 and T * B * cell.num_active < _RARELY * cell.num_rims)
+
+
+def _pack(weight: Tensor, turned: bool, threads: int) -> Tensor:
+    """Weights in panels, (RIMs, panels, inner, columns of a panel)."""
     (K, R, C), size = weight.shape, weight.element_size()
-    if as_it_is and not turned and C * size % _PADDED_BYTES == 0:
-        return weight
     columns, inner = (R, C) if turned else (C, R)
     made = weight.new_empty(K, -(-columns * size // _PANEL_BYTES), inner, _PANEL_BYTES // size)
     library(weight.dtype).pack(weight.data_ptr(), K, R, C, turned, threads, made.data_ptr())

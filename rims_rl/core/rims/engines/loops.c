@@ -36,7 +36,7 @@ typedef struct { /* a tensor: row b of RIM k at step t begins at `at + t * .t + 
 
 typedef struct { /* weights of all RIMs, in panels: columns that lie side by side, as many as a step of `tile` reads */
     real *at;
-    long rim, panel, row; /* how far it is to the next */
+    long rim, panel, row; /* how far it is to the next; no panel: rows for `dots` */
 } weights;
 
 typedef struct {
@@ -198,6 +198,31 @@ INLINE real total(vec x) {
     for (long half = 8 / sizeof(real); half > 0; half /= 2)
         for (long i = 0; i < half; i++) sum.lanes[i] += sum.lanes[i + half];
     return sum.lanes[0];
+}
+
+/* out[r] = a[r] . b of RIM k, whose rows hold the weights of one number of `out` each, in whole vectors: for few rows. */
+INLINE void dots(const int R, long k, real *const *a, long inner, const weights *b, real *const *out, long columns) {
+    for (long column = 0; column < columns; column += 4) {
+        const real *from = b->at + k * b->rim + column * b->row;
+        const int C = columns - column < 4 ? columns - column : 4;
+        long next[4];
+        vec sum[2][4];
+        for (int c = 0; c < 4; c++) next[c] = (c < C ? c : 0) * b->row;
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < 4; c++) sum[r][c] = (vec){0};
+        for (long i = 0; i < inner; i += LANES)
+            for (int c = 0; c < 4; c++) {
+                const vec with = *(const vec *)(from + next[c] + i);
+                for (int r = 0; r < R; r++) sum[r][c] += *(const vec *)(a[r] + i) * with;
+            }
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) out[r][column + c] = total(sum[r][c]);
+    }
+}
+
+static void dot_product(long k, long count, real *const *a, long inner, const weights *b, real *const *out, long columns) {
+    for (; count > 1; a += 2, out += 2, count -= 2) dots(2, k, a, inner, b, out, columns);
+    if (count) dots(1, k, a, inner, b, out, columns);
 }
 
 INLINE real dot(const real *a, const real *b, long size) {
@@ -396,7 +421,10 @@ static void read_input(const layer *l, long t, long k, long begin, long end) {
         else
             a[count] = read_one(l, t, k, b), o[count++] = place(l, &l->read_gates, t, k, b);
     }
-    (l->attention.at != NULL ? add_product : set_product)(k, count, a, V, &l->weight_ih, o, G);
+    if (l->weight_ih.panel)
+        (l->attention.at ? add_product : set_product)(k, count, a, V, &l->weight_ih, o, G);
+    else
+        dot_product(k, count, a, V, &l->weight_ih, o, G);
     for (long b = begin; b < end && l->read_gates.at; b++)
         if (is_active(l, t, k, b))
             add_scaled(place(l, &l->gates, t, k, b), attention_to_x(l, t, k, b), place(l, &l->read_gates, t, k, b), G);

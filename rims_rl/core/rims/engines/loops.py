@@ -110,7 +110,8 @@ class Loops(Engine):
         T, B = values.shape[:2]
         places = self.places(cell, given["replayed"] is not None)
         steps = max(1, PIECE // (B * places * cell.bias_ih.shape[1]))
-        output, tapes, shared = values.new_empty(T, B, cell.hidden_size), [], {}
+        output, tapes = values.new_empty(T, B, cell.hidden_size), []
+        shared: dict[str, Tensor] = {}
         for begin in range(0, T, steps):
             piece = slice(begin, begin + steps)
             of_piece = {
