@@ -30,6 +30,7 @@ from rims_rl.common.spaces import check_spaces
 from rims_rl.core import Core, State, has_rims, make_core, takes_sets
 
 Whose = Literal["actor", "critic"]
+DEFAULT_CORE = "rims-robust"
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
 NOT_FINITE = "the policy gives numbers that are not finite"
@@ -44,7 +45,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
 
     Args:
         core: a name of docs/reference/cores.md, such as ``"rims"``, ``"scoff"``, ``"lstm"`` or ``"none"``, one given to
-            :func:`rims_rl.register_core`, or the dotted path of a factory.
+            :func:`rims_rl.register_core`, or the dotted path of a factory. Default: ``"rims-robust"``.
         num_rims: how many RIMs there are.
         num_active: how many of them are updated at each step.
         rim_size: units of one RIM. Every core has ``num_rims * rim_size`` units, so that cores compare; ``"ntm"`` and
@@ -64,6 +65,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     lstm_critic: Core | None  # type: ignore[assignment]
     critic: nn.Module | None  # type: ignore[assignment]
     _masks: Tensor | None = None  # of what is computed now, see allowing()
+    _version = 2  # torch saves it with the weights; in the first one the default core was "rims"
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         action_space: spaces.Space[Any],
         lr_schedule: Schedule,
         *,
-        core: str = "rims",
+        core: str | None = None,
         num_rims: int = 6,
         num_active: int = 4,
         rim_size: int | None = None,
@@ -82,6 +84,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         **kwargs: Any,
     ) -> None:
         check_spaces(observation_space, action_space)
+        self._chose_core = core is not None
+        core = core or DEFAULT_CORE
         given = {"core": core, "rim_size": rim_size, "num_rims": num_rims, "critic": critic, "num_layers": num_layers}
         kwargs, mapped = _map_contrib_names(kwargs, given)
         self.core_name, self.num_active = core, num_active
@@ -311,6 +315,14 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         memory, _ = self.run_core(self.encode(obs, "critic"), lstm_states, episode_starts, "critic")
         return self.critic_head(memory)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *args: Any) -> None:
+        if metadata.get("version", self._version) < self._version and not self._chose_core:
+            raise ValueError(
+                f'these weights were saved when the default core was "rims", and now it is "{DEFAULT_CORE}": say which '
+                'core they have, policy_kwargs={"core": "rims"}, in custom_objects if this is a load()'
+            )
+        super()._load_from_state_dict(state_dict, prefix, metadata, *args)
+
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {
             "core": self.core_name,
@@ -410,7 +422,7 @@ class MultiInputRimsPolicy(MlpRimsPolicy):
             raise ValueError(f'input must be "keys" or "cells", got {input!r}')
         if input == "cells":
             self.encoder_class = CellsEncoder
-            queries = None if takes_sets(kwargs.get("core", "rims")) else POOL_QUERIES
+            queries = None if takes_sets(kwargs.get("core") or DEFAULT_CORE) else POOL_QUERIES
             kwargs["features_extractor_kwargs"] = {
                 "queries": queries,
                 **(kwargs.get("features_extractor_kwargs") or {}),

@@ -196,8 +196,8 @@ class Description(BaseModel):
         return given | {"core_kwargs": self.policy_kwargs.core_kwargs}
 
     def given_policy_kwargs(self) -> dict[str, Any]:
-        """What the policy was made with, without defaults."""
-        return self.policy_kwargs.model_dump(exclude_unset=True)
+        """What the policy was made with, without defaults except the core, whose default was another once."""
+        return {"core": self.policy_kwargs.core} | self.policy_kwargs.model_dump(exclude_unset=True)
 
 
 class ExportedDescription(Description):

@@ -49,6 +49,7 @@ def describe_policy(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **othe
     if type(policy).__name__ not in POLICIES:
         raise UserError(f"a {type(policy).__name__} cannot be written without pickle; use one of {', '.join(POLICIES)}")
     kwargs = {key: value for key, value in policy_kwargs.items() if not key.startswith("optimizer")}
+    kwargs["core"] = policy.core_name
     if "activation_fn" in kwargs:
         kwargs["activation_fn"] = kwargs["activation_fn"].__name__
     description = {

@@ -84,7 +84,7 @@ def _tune(
     run = run_options(jobs, threads, engine, ray_address, gpus)
     options = TuneOptions(
         env=env,
-        cores=tuple(core or ["rims"]),
+        cores=tuple(core or ["rims-robust"]),
         algo=algo,
         trials=trials,
         n_timesteps=n_timesteps,

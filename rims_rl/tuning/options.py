@@ -13,7 +13,7 @@ class TuneOptions(TrainOptions):
     """A search on one environment: what trials have in common is said as for training, and trials differ in what
     ``space`` says. Each of ``cores`` gets as many trials, and the same space but for what only its kind has."""
 
-    cores: tuple[str, ...] = ("rims",)
+    cores: tuple[str, ...] = ("rims-robust",)
     trials: Count = 50  # of each core, those of before among them
     space: Path | None = None  # YAML file; None: the one of the zoo
     evaluations: Count = 10  # of each trial; the last is its score, and the others may end it early

@@ -44,7 +44,7 @@ def test_atari_has_the_paper_s_settings():
     assert (config.learning_rate, config.clip_range, config.clip_range_vf) == ("lin_2.5e-4", 0.1, 0.1)
     assert (config.ent_coef, config.vf_coef, config.gamma, config.gae_lambda) == (0.01, 0.5, 0.99, 0.95)
     assert (config.max_grad_norm, config.n_timesteps, config.policy) == (0.5, 40_000_000, "CnnRimsPolicy")
-    assert (config.core, config.num_rims, config.rim_size, config.num_active) == ("rims", 6, 100, 4)
+    assert (config.core, config.num_rims, config.rim_size, config.num_active) == ("rims-robust", 6, 100, 4)
     assert config.core_kwargs == {"input_heads": 1}
 
 
@@ -169,7 +169,7 @@ def test_schedules_become_ones_that_can_be_saved():
 def test_policy_arguments_are_those_of_the_policy():
     overrides = ["policy_kwargs.activation_fn=torch.nn.ReLU", "policy_kwargs.input=spatial", "critic=separate"]
     assert load("Pong", "ppo", overrides=overrides).config.policy_arguments() == {
-        "core": "rims",
+        "core": "rims-robust",
         "num_rims": 6,
         "num_active": 4,
         "rim_size": 100,
@@ -280,7 +280,7 @@ def test_zoo_lists_all_sections(monkeypatch, capsys):
     rows = [re.split(r" *│ *", line)[1:3] for line in out.splitlines() if "RimsPolicy" in line]
     assert code == 0 and rows == [list(row) for row in SECTIONS]
     assert SHARED_SECTIONS == ("default", "atari", "minigrid", "popgym", "recall")
-    assert "40,000,000" in out and "rims, 4 of 6 x 100" in out
+    assert "40,000,000" in out and "rims-robust, 4 of 6" in out
 
 
 def test_zoo_show_prints_each_value_and_where_it_came_from(monkeypatch, capsys, write):

@@ -124,7 +124,7 @@ def export_run(run, format, **options):
 @pytest.fixture(scope="module")
 def cartpole(tmp_path_factory):
     """A run, evaluated, with its ONNX file."""
-    run = make_run(tmp_path_factory.mktemp("run"), "CartPole-v1", normalize=True)
+    run = make_run(tmp_path_factory.mktemp("run"), "CartPole-v1", normalize=True, core="rims")
     evaluate_run(run, 3)
     export_run(run, "onnx", card=True, check_steps=50)
     return run

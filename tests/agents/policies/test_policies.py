@@ -421,3 +421,17 @@ def test_a_saved_model_whose_class_is_gone_is_one_clear_sentence(tmp_path, monke
     monkeypatch.delitem(sys.modules, "gone_tomorrow")
     with pytest.raises(ValueError, match=r"cannot be loaded: .*gone_tomorrow"):
         RecurrentPPO.load(tmp_path / "model")
+
+
+def test_a_model_of_the_former_default_core_is_not_taken_for_one_of_the_new(tmp_path, monkeypatch):
+    model = stock(MlpRimsPolicy, make(box(3), spaces.Discrete(2)))
+    assert model.policy.core_name == "rims-robust"
+    model.save(tmp_path / "new.zip")
+    assert sb3_contrib.RecurrentPPO.load(tmp_path / "new.zip").policy.core_name == "rims-robust"
+    with monkeypatch.context() as before:
+        before.setattr(MlpRimsPolicy, "_version", 1)
+        model.save(tmp_path / "old.zip")
+    with pytest.raises(ValueError, match='the default core was "rims", and now it is "rims-robust": say which'):
+        sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip")
+    named = {"policy_kwargs": {**SMALL, "core": "rims"}}
+    assert sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip", custom_objects=named).policy.core_name == "rims"
