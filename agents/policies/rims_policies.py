@@ -33,6 +33,7 @@ Whose = Literal["actor", "critic"]
 DEFAULT_CORE = "rims-robust"
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
+PRECISIONS = ("float32", "bf16")
 NOT_FINITE = "the policy gives numbers that are not finite"
 RunCore = Callable[[Core, Tensor, State, Tensor], tuple[Tensor, State]]  # features, state, starts -> output, state
 POOL_QUERIES = 4  # as many as a RIM core of the zoo has input heads on MiniGrid
@@ -54,6 +55,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         critic: ``"shared"``: one core for actor and critic, with gradients from both; ``"separate"``: two cores;
             ``"none"``: the critic reads the encoder through one linear layer, without memory.
         core_kwargs: more options of the core, for ``"rims"`` those of :class:`rims_rl.RIMCell`.
+        precision: ``"bf16"`` computes the encoder in bfloat16, which is faster for images on processors that have it;
+            its weights, the core, heads, losses and the optimizer stay in float32, and so does what is exported.
         columns: how many frozen columns stand beside this network, see :mod:`rims_rl.agents.policies.progressive`.
         **kwargs: of Stable-Baselines3's ActorCriticPolicy (net_arch, activation_fn, optimizer_class, ...).
             sb3-contrib's ``lstm_hidden_size``, ``n_lstm_layers``, ``lstm_kwargs``, ``shared_lstm`` and
@@ -80,6 +83,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         num_layers: int | None = None,
         critic: str | None = None,
         core_kwargs: dict[str, Any] | None = None,
+        precision: str = "float32",
         columns: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -94,10 +98,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self._wanted_layers: int | None = mapped["num_layers"]
         self.critic_kind: str = mapped["critic"]
         self.core_kwargs = {**mapped["lstm_kwargs"], **(core_kwargs or {})}
-        self.columns = columns
+        self.precision, self.columns = precision, columns
         self.lstm_output_dim = self.num_rims * self.rim_size  # of one core, as sb3-contrib calls it
         if self.critic_kind not in CRITICS:
             raise ValueError(f'critic must be "shared", "separate" or "none", got {critic!r}')
+        if precision not in PRECISIONS:
+            raise ValueError(f'precision must be "float32" or "bf16", got {precision!r}')
         if self.critic_kind == "shared" and not kwargs.get("share_features_extractor", True):
             raise ValueError(
                 'critic="shared" needs share_features_extractor=True, got False: one core cannot read two encoders; '
@@ -189,6 +195,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
 
     def encode(self, obs: PyTorchObs, whose: Whose = "actor") -> Tensor:
         """What the core reads: one vector `(B, features)`, or a set of elements `(B, N, element_size)`."""
+        if self.precision == "float32":
+            return self._encode(obs, whose)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self._encode(obs, whose).float()
+
+    def _encode(self, obs: PyTorchObs, whose: Whose) -> Tensor:
         encoder = self.pi_features_extractor if whose == "actor" else self.vf_features_extractor
         bytes_ = isinstance(obs, Tensor) and obs.dtype == torch.uint8
         if bytes_ and self.normalize_images and getattr(encoder, "takes_bytes", False):
@@ -332,6 +344,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
             "num_layers": self.num_layers,
             "critic": self.critic_kind,
             "core_kwargs": self.core_kwargs,
+            "precision": self.precision,
             "columns": self.columns,
             "share_features_extractor": self.share_features_extractor,
         }

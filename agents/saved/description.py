@@ -108,6 +108,7 @@ class _PolicyArguments(_Model):
     num_layers: PositiveInt | None = None
     critic: Literal["shared", "separate", "none"] | None = None
     core_kwargs: dict[str, Any] | None = None
+    precision: Literal["float32", "bf16"] = "float32"
     columns: NonNegativeInt = 0
     input: Literal["vector", "spatial", "keys", "cells"] | None = None
     net_arch: list[PositiveInt] | dict[Literal["pi", "vf"], list[PositiveInt]] | None = None

@@ -100,9 +100,10 @@ def make_models(stock_env: VecEnv, env: VecEnv, n_steps: int) -> dict[str, Any]:
         "stock": sb3_contrib.RecurrentPPO("CnnLstmPolicy", stock_env, policy_kwargs=lstm, **options),
         "stock, shared": sb3_contrib.RecurrentPPO("CnnLstmPolicy", stock_env, policy_kwargs=shared, **options),
     }
-    for core in ("lstm", "rims", "none"):
-        kwargs = {"core": core, "num_rims": 6, "num_active": 4, "rim_size": HIDDEN // 6}
-        models[f"ours, {core}"] = RecurrentPPO("CnnRimsPolicy", env, policy_kwargs=kwargs, **options)
+    for core, precision in (("lstm", "float32"), ("rims", "float32"), ("rims", "bf16"), ("none", "float32")):
+        kwargs = {"core": core, "num_rims": 6, "num_active": 4, "rim_size": HIDDEN // 6, "precision": precision}
+        name = f"ours, {core}" + (f", {precision}" if precision != "float32" else "")
+        models[name] = RecurrentPPO("CnnRimsPolicy", env, policy_kwargs=kwargs, **options)
     return models
 
 

@@ -44,6 +44,7 @@ class PolicyStep(nn.Module):
         normalization: Normalization | None = None,
     ) -> None:
         super().__init__()
+        policy.precision = "float32"  # of whatever is exported, which other machines run
         self.policy, self.masked = policy, False
         self.layers: int = policy.num_layers * (1 if policy.lstm_critic is None else 2)
         inner = _by_key(policy.observation_space)

@@ -4,8 +4,13 @@ import json
 import sys
 
 import pytest
+import torch
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.vec_env import VecFrameStack
 
 from rims_rl import cli
+from rims_rl.bench.plain_agent import PlainAgent
 
 
 def bench(monkeypatch, capsys, out, *arguments):
@@ -32,7 +37,8 @@ def test_bench_core(monkeypatch, capsys, tmp_path):
 @pytest.mark.slow
 def test_bench_update(monkeypatch, capsys, tmp_path):
     result = bench(monkeypatch, capsys, tmp_path / "update.json", "update")
-    names = {"stock", "stock, shared", "ours, lstm", "ours, rims", "ours, none", "cnn alone"}
+    ours = {"ours, lstm", "ours, rims", "ours, rims, bf16", "ours, none"}
+    names = ours | {"stock", "stock, shared", "cnn alone"}
     assert set(result["update_ms"]) == set(result["forward_ms"]) == names
 
 
@@ -41,7 +47,7 @@ def test_bench_update(monkeypatch, capsys, tmp_path):
 def test_bench_train(env, monkeypatch, capsys, tmp_path):
     result = bench(monkeypatch, capsys, tmp_path / "train.json", "train", "--env", env)
     assert result["env"]["name"] == env
-    more = {"stock, our vector env"} if env == "PickupKnown" else set()
+    more = {"stock, our vector env"} if env == "PickupKnown" else {"plain lstm", "ours, rims, bf16"}
     assert set(result["agents"]) == {"stock", "ours, rims", "ours, lstm", "ours, none"} | more
     one = result["agents"]["ours, rims"]
     parts = sum(result["where_rims_ms"].values())
@@ -82,3 +88,22 @@ def test_bench_stability(monkeypatch, capsys, tmp_path):
     (case,) = result["cases"]
     (state,) = case["largest_state"]
     assert 0 < state <= 1.0 and result["targets"][0]["reached"] == 1.0  # a GRU's h is bounded
+
+
+def test_the_plain_agent_learns_from_the_advantages_that_it_should():
+    envs = VecFrameStack(make_atari_env("BreakoutNoFrameskip-v4", 2, seed=0), 4)
+    torch.manual_seed(0)
+    agent = PlainAgent(envs, hidden_size=8, n_steps=64, n_epochs=1, batch_size=64)
+    before = [weight.clone() for weight in agent.parameters()]
+    agent.rollout()
+    buffer = RolloutBuffer(64, envs.observation_space, envs.action_space, gae_lambda=0.95, n_envs=2)
+    _, done, _, _, value, reward = agent.kept
+    with torch.no_grad():
+        last = agent.critic(agent._remember(agent.obs, agent.state, agent.done)[0]).flatten()
+    for ours, theirs in ((done, "episode_starts"), (value, "values"), (reward, "rewards")):
+        getattr(buffer, theirs)[:] = ours
+    buffer.compute_returns_and_advantage(last, agent.done.numpy())
+    assert agent.advantages.numpy() == pytest.approx(buffer.advantages, abs=1e-5)
+    agent.update()
+    moved = [(now - then).abs().max() for now, then in zip(agent.parameters(), before, strict=True)]
+    assert all(0 < by < 1e-2 for by in moved)

@@ -56,6 +56,7 @@ CASES = {
         {"num_layers": 2, "critic": "separate", "core_kwargs": {"cell": "gru", "comm_top_k": 2}},
     ),
     "atari": ("Breakout", "CnnRimsPolicy", {}),
+    "bf16": ("Breakout", "CnnRimsPolicy", {"precision": "bf16"}),
     "spatial": (
         "ExportPixels-v0",
         "CnnRimsPolicy",

@@ -49,6 +49,10 @@ EXACT = {
         arguments("Breakout", exact_resume=True, checkpoint_freq=384, eval_freq=400, eval_episodes=1),
         [*PPO, "n_timesteps=768"],
     ),
+    "Breakout, bf16": (
+        arguments("Breakout", exact_resume=True, checkpoint_freq=384, eval_freq=400, eval_episodes=1),
+        [*PPO, "n_timesteps=768", "policy_kwargs.precision=bf16"],
+    ),
     "CartPole-v1": (
         arguments("CartPole-v1", exact_resume=True, eval_freq=256),
         [*PPO, "n_timesteps=768", "normalize=true", "learning_rate=lin_1e-3"],

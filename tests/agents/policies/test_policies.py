@@ -435,3 +435,22 @@ def test_a_model_of_the_former_default_core_is_not_taken_for_one_of_the_new(tmp_
         sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip")
     named = {"policy_kwargs": {**SMALL, "core": "rims"}}
     assert sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip", custom_objects=named).policy.core_name == "rims"
+
+
+def test_an_encoder_in_bf16_leaves_everything_else_in_float32():
+    frames = torch.randint(0, 256, (6, 4, 84, 84), dtype=torch.uint8)
+    policies = [
+        CnnRimsPolicy(image(4, 84, 84), spaces.Discrete(3), lambda _: 1e-3, **SMALL, precision=precision)
+        for precision in ("float32", "bf16")
+    ]
+    policies[1].load_state_dict(policies[0].state_dict())
+    exact, rounded = (policy.encode(frames) for policy in policies)
+    assert rounded.dtype is torch.float32 and not torch.equal(exact, rounded)
+    torch.testing.assert_close(rounded, exact, rtol=0, atol=0.02 * exact.detach().abs().max().item())
+    rounded.sum().backward()
+    exact.sum().backward()
+    for one, other in zip(*(policy.features_extractor.parameters() for policy in policies), strict=True):
+        assert other.dtype is other.grad.dtype is torch.float32
+        assert torch.cosine_similarity(other.grad.flatten(), one.grad.flatten(), dim=0) > 0.99
+    with pytest.raises(ValueError, match='precision must be "float32" or "bf16", got \'fp16\''):
+        CnnRimsPolicy(image(4, 84, 84), spaces.Discrete(3), lambda _: 1e-3, precision="fp16")
