@@ -37,7 +37,10 @@ OBSERVATIONS = {
 }  # fmt: skip
 LEARNED = [kind for kind, (_, policy, _) in OBSERVATIONS.items() if policy.endswith("RimsPolicy")]
 ACTIONS = {
-    "unbounded": (spaces.Box(-np.inf, np.inf, (2,)), "actions must have a finite lower and upper bound, got Box"),
+    "unbounded": (
+        spaces.Box(-np.inf, np.inf, (2,)),
+        "actions must have a finite lower and upper bound, got Box.*; give them bounds",
+    ),
     "dict": (spaces.Dict(a=spaces.Discrete(2)), "actions must be a Box, .* got Dict"),
 }
 
@@ -152,7 +155,7 @@ def test_a_wrapper_that_changes_what_minigrid_shows_is_not_overruled():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"env_kwargs": {"colour": 1}}, "--env-kwargs: Observed-v0 takes no 'colour'"),
+        ({"env_kwargs": {"colour": 1}}, "--env-kwargs: Observed-v0 takes no 'colour'; it takes .*max_episode_steps"),
         ({"env_wrapper": ["gymnasium.wrappers.Nope"]}, "--env-wrapper gymnasium.wrappers.Nope: .* has no Nope"),
         ({"env_wrapper": ["nope"]}, "--env-wrapper must be a dotted path, .* got 'nope'"),
         ({"env_wrapper": ["builtins.repr"]}, "--env-wrapper builtins.repr must give a gymnasium.Env, got str"),
