@@ -9,6 +9,7 @@ import typer
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
     Algo,
+    AllThreads,
     Backend,
     Config,
     Difficulty,
@@ -19,7 +20,6 @@ from rims_rl.cli.options import (
     GymPackages,
     Seed,
     Settings,
-    Threads,
     Trust,
     VecEnv,
     env_options,
@@ -52,7 +52,7 @@ def _train(
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    threads: Threads = THREADS,
+    threads: AllThreads = THREADS,
     config: Config = None,
     settings: Settings = None,
     logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
