@@ -30,6 +30,7 @@ OBSERVATIONS = {
     "board": (spaces.Box(0, 3, (6, 7), np.uint8), "CnnRimsPolicy", CodeGridEncoder),
     "codes": (spaces.Box(0, 3, (6, 7, 2), np.uint8), "CnnRimsPolicy", CodeGridEncoder),
     "floats": (spaces.Box(0, 1, (30, 30, 3)), "MlpRimsPolicy", None),
+    "stacked": (spaces.Box(0, 255, (4, 20, 20, 3), np.uint8), "MlpRimsPolicy", None),
     "dict": (spaces.Dict(a=spaces.Box(-1, 1, (3,)), b=spaces.Discrete(3)), "MultiInputRimsPolicy", None),
     "tuple": (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), "observations must be a Box, .* got Tuple", None),
     "text": (spaces.Text(5), "observations must be a Box, .* got Text", None),
