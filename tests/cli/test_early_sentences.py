@@ -57,6 +57,7 @@ def no_game(monkeypatch):
         raise AssertionError("an environment was made")
 
     monkeypatch.setattr(watch, "make_envs", fail)
+    monkeypatch.setattr("rims_rl.evaluation.evaluate.make_envs", fail)
 
 
 @pytest.mark.usefixtures("no_game")
@@ -66,7 +67,7 @@ def test_what_cannot_be_written_or_dropped_is_said_before_a_game_is_made(cartpol
         enjoy(EnjoyOptions(run=cartpole, out=tmp_path / "x.avi"))
     with user_error("x.html cannot be written: Not a directory"):
         inspect(InspectOptions(run=cartpole, html=tmp_path / "file" / "x.html"))
-    for verb, options in ((enjoy, EnjoyOptions), (inspect, InspectOptions)):
+    for verb, options in ((enjoy, EnjoyOptions), (inspect, InspectOptions), (evaluate, EvaluateOptions)):
         with user_error("there is no RIM 17"):
             verb(options(run=cartpole, drop=(17,)))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
