@@ -29,6 +29,7 @@ from rims_rl.cli.options import (
 )
 from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
+from rims_rl.common.words import count_of
 
 if TYPE_CHECKING:
     from rims_rl.training.options import TrainResult
@@ -195,6 +196,6 @@ def _against_paper(result: "TrainResult") -> str | None:
     if not paper or not scores:
         return None
     return (
-        f"{result.env}: mean score of the last {len(scores)} episodes {fmean(scores):,.0f} after {result.steps:,} "
-        f"steps; paper after 40,000,000 steps: RIMs {paper['rims']:,.0f}, LSTM {paper['lstm']:,.0f}"
+        f"{result.env}: mean score of the last {count_of(len(scores), 'episode')} {fmean(scores):,.0f} after "
+        f"{result.steps:,} steps; paper after 40,000,000 steps: RIMs {paper['rims']:,.0f}, LSTM {paper['lstm']:,.0f}"
     )

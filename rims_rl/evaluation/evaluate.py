@@ -20,6 +20,7 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import check_writable
 from rims_rl.common.statistics import summary
+from rims_rl.common.words import count_of
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
@@ -60,7 +61,7 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
         if random:
             policy = _RandomActions(envs.action_space, options.seed)
         with Progress(transient=True, disable=not options.progress) as progress, _at_rest(policy):
-            bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
+            bar = progress.add_task(f"{count_of(episodes, 'episode')} of {env.name}", total=episodes)
 
             def report(local: dict[str, Any], _: Any) -> None:
                 progress.update(bar, completed=len(local["episode_rewards"]))
