@@ -51,4 +51,6 @@ def _row(param: Any) -> str:
     meaning = re.sub(r"\s+", " ", param.help or "").replace("|", "\\|")
     required = "needed" if param.required else ""
     default = required if param.default in (None, False, []) or param.required else f"`{param.default}`"
+    if isinstance(param.show_default, str):  # one that is not the same everywhere
+        default = param.show_default
     return f"| {names} | {meaning} | {default} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -124,8 +125,15 @@ def _make(env_id: str, render_mode: str | None, arguments: dict[str, Any]) -> gy
             return gym.make(env_id, **arguments)
         except TypeError as error:
             if arguments and (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))):
-                raise UserError(f"`env_kwargs`: {env_id} takes no {wrong[1]!r}") from error
+                raise UserError(f"`env_kwargs`: {env_id} takes no {wrong[1]!r}; {_arguments_of(env_id)}") from error
             raise
+
+
+def _arguments_of(env_id: str) -> str:
+    """What may be said of an environment, as far as its class, or the function that makes it, tells."""
+    parameters = inspect.signature(_maker(env_id)).parameters.values()
+    named = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return f"it takes {', '.join([*named, 'max_episode_steps'])}"
 
 
 def _is_shown(env_id: str, render_mode: str) -> bool:

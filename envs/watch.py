@@ -13,6 +13,10 @@ from rims_rl.envs.names import Resolved
 ATARI_FPS = 15  # 60 frames per second on the console, and the agent sees every fourth
 
 
+class NotShown(UserError):
+    """An environment has no pictures."""
+
+
 def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array", must_show: bool = True) -> VecEnv:
     """One ``env`` that can be shown, or need not be, and has begun. Only Stable-Baselines3's wrappers show Atari games
     in colour."""
@@ -24,9 +28,9 @@ def make_watched(env: Resolved, seed: int, render_mode: str = "rgb_array", must_
         if render_mode == "rgb_array" and must_show:
             frame_of(envs, env)
         if render_mode == "human" and envs.render_mode != "human":
-            raise UserError(f"{env.id} cannot be shown: it has no render_mode human")
+            raise NotShown(f"{env.id} cannot be shown: it has no render_mode human")
     except (EnvironmentFailed, gym_error.Error) as error:  # a class without render_mode; a missing library
-        raise UserError(f"{env.id} cannot be shown: {error}") from error
+        raise NotShown(f"{env.id} cannot be shown: {error}") from error
     return envs
 
 
@@ -34,7 +38,7 @@ def frame_of(envs: VecEnv, env: Resolved) -> np.ndarray:
     """The picture of this moment: (height, width, 3) bytes."""
     frame = envs.get_images()[0] if envs.render_mode == "rgb_array" else None
     if frame is None:
-        raise UserError(f"{env.id} cannot be shown: it has no render_mode rgb_array")
+        raise NotShown(f"{env.id} cannot be shown: it has no render_mode rgb_array")
     return frame
 
 

@@ -157,8 +157,9 @@ def read_description(path: Path) -> Description:
     except FileNotFoundError:
         missing = shared or not path.exists()
         kind = "file" if shared else "folder"
-        sentence = f"there is no {kind} {path}" if missing else f"{path} has no {file.name}; is it the folder of a run?"
-        raise UserError(sentence) from None
+        if not missing:
+            raise UserError(f"{path} has no {file.name}; is it the folder of a run?") from None
+        raise UserError(f"there is no {kind} {path}; give the folder of a run, such as logs/ppo/...") from None
     except SafetensorError as error:
         raise UserError(f"{file} is damaged or not a safetensors file: {error}") from error
     except (OSError, ValueError, RecursionError) as error:

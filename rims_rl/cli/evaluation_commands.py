@@ -7,6 +7,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
+    AllThreads,
     Backend,
     Deterministic,
     Difficulty,
@@ -17,7 +18,6 @@ from rims_rl.cli.options import (
     GameMode,
     GymPackages,
     Seed,
-    Threads,
     Trust,
     VecEnv,
     env_options,
@@ -50,7 +50,7 @@ def _evaluate(
     deterministic: Deterministic = None,
     seed: Seed = 0,
     n_envs: Annotated[int, typer.Option(min=1, help="Environments side by side.")] = 8,
-    threads: Threads = THREADS,
+    threads: AllThreads = THREADS,
     out: Annotated[Path | None, typer.Option(help="JSON file to write. Default: in the run.")] = None,
     random: Annotated[bool, typer.Option("--random", help="Draw actions at random in the environment RUN.")] = False,
     drop: Annotated[

@@ -23,7 +23,7 @@ def print_evaluation(result: EvaluationResult) -> None:
     changed = "".join(f", {text} {', '.join(map(str, rims))}" for text, rims in changes if rims)
     Console(highlight=False).print(
         f"{result.env['name']}: mean {result.mean:.1f} (95 % interval {low:.1f} to {high:.1f}), "
-        f"median {result.median:.1f}, over {result.episodes} episodes, {actions} actions{changed}\n"
+        f"median {result.median:.1f}, over {count_of(result.episodes, 'episode')}, {actions} actions{changed}\n"
         f"written to {result.file}"
     )
 

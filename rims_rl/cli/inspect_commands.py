@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rims_rl.cli.app import app
-from rims_rl.cli.options import Deterministic, Drop, Force, Seed, Threads, Trust, local_run, read_rims
+from rims_rl.cli.options import AllThreads, Deterministic, Drop, Force, Seed, Trust, local_run, read_rims
 from rims_rl.common.cores import THREADS
 
 
@@ -25,7 +25,7 @@ def _enjoy(
         ),
     ] = None,
     window: Annotated[bool, typer.Option("--window", help="Show a window instead of writing a file.")] = False,
-    threads: Threads = THREADS,
+    threads: AllThreads = THREADS,
     game_mode: Annotated[int | None, typer.Option(help="ALE's mode of an Atari game. Default: the run's.")] = None,
     difficulty: Annotated[int | None, typer.Option(help="ALE's difficulty. Default: the run's.")] = None,
     overlay: Annotated[bool, typer.Option("--overlay", help="Draw what RIMs do beside the game.")] = False,
@@ -80,7 +80,7 @@ def _inspect(
     max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
     deterministic: Deterministic = None,
     seed: Seed = 0,
-    threads: Threads = THREADS,
+    threads: AllThreads = THREADS,
     drop: Drop = None,
     force: Force = None,
     trust: Trust = False,

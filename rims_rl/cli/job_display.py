@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
+from rims_rl.common.words import count_of
 from rims_rl.jobs.engines.engine import Listener, Outcome, Running
 from rims_rl.jobs.estimate import Estimate
 from rims_rl.jobs.experiment import Experiment, last_lines
@@ -70,7 +71,7 @@ class Display(Listener):
             self._progress.remove_task(self._lines.pop(key)[0])
 
     def on_stop(self, running: int) -> None:
-        self.console.print(f"waiting for {running} jobs to save; once more to stop at once")
+        self.console.print(f"waiting for {count_of(running, 'job')} to save; once more to stop at once")
 
     def on_finished(self, job: Job, finished: int) -> None:
         self.console.print(f"{job.name}: finished, {finished} of {len(self._jobs)}")
@@ -105,7 +106,9 @@ def print_status(experiment: Experiment) -> None:
         table.add_row(Text(job.name), state, "" if steps is None else f"{steps:,}", Text(last_said))
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"{len(experiment.jobs)} jobs: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+    console.print(
+        f"{count_of(len(experiment.jobs), 'job')}: " + ", ".join(f"{count} {state}" for state, count in states.items())
+    )
 
 
 def show_measuring(jobs: Iterable[Job]) -> Iterable[Job]:

@@ -21,6 +21,9 @@ def read_steps(text: str) -> int:
 
 RESULTS = Path("results")  # where commands write their results by default, in the current folder
 Threads = Annotated[int, typer.Option(min=1, help="Threads torch may use.")]
+AllThreads = Annotated[
+    int, typer.Option(min=1, show_default="all that this process may use", help="Threads torch may use.")
+]
 Repeats = Annotated[int, typer.Option(min=1, help="Timed repeats of each measurement.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer and smaller cases, to see that it works.")]
 Out = Annotated[Path, typer.Option(help="JSON file to write.")]

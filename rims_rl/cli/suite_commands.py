@@ -11,7 +11,18 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, Jobs, JobThreads, RayAddress, run_options
-from rims_rl.cli.options import RESULTS, Algo, Settings, read_steps
+from rims_rl.cli.options import (
+    RESULTS,
+    Algo,
+    EnvKwargs,
+    EnvWrapper,
+    FrameStack,
+    GymPackages,
+    Settings,
+    VecEnv,
+    env_options,
+    read_steps,
+)
 from rims_rl.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -130,6 +141,11 @@ def _transfer(
     episodes: Annotated[int, typer.Option(min=1, help="Of the evaluation of each policy.")] = 100,
     algo: Algo = "ppo",
     settings: Settings = None,
+    gym_packages: GymPackages = None,
+    env_kwargs: EnvKwargs = None,
+    env_wrapper: EnvWrapper = None,
+    frame_stack: FrameStack = None,
+    vec_env: VecEnv = None,
     name: Annotated[str, typer.Option(help="Of the suite that this makes: LOGDIR/suites/NAME.yml.")] = "transfer",
     jobs: Jobs = None,
     threads: JobThreads = 1,
@@ -147,6 +163,7 @@ def _transfer(
     from rims_rl.suites.transfer import TransferOptions, plan_transfer
 
     run = run_options(jobs, threads, engine, ray_address, gpus)
+    of_envs = env_options(gym_packages, env_kwargs, env_wrapper, frame_stack, vec_env)
     options = TransferOptions(
         sources=_split("--sources", sources),
         targets=_split("--targets", targets),
@@ -157,6 +174,7 @@ def _transfer(
         episodes=episodes,
         algo=algo,
         settings=parse_overrides(settings or []),
+        env_options={key: value for key, value in of_envs.items() if value is not None},
         name=name,
     )
     plan = plan_transfer(options, logdir, write=not dry_run)

@@ -9,6 +9,7 @@ import typer
 from rims_rl.cli.app import app
 from rims_rl.cli.options import (
     Algo,
+    AllThreads,
     Backend,
     Config,
     Difficulty,
@@ -19,7 +20,6 @@ from rims_rl.cli.options import (
     GymPackages,
     Seed,
     Settings,
-    Threads,
     Trust,
     VecEnv,
     env_options,
@@ -29,6 +29,7 @@ from rims_rl.cli.options import (
 )
 from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
+from rims_rl.common.words import count_of
 
 if TYPE_CHECKING:
     from rims_rl.training.options import TrainResult
@@ -52,7 +53,7 @@ def _train(
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments side by side.")] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    threads: Threads = THREADS,
+    threads: AllThreads = THREADS,
     config: Config = None,
     settings: Settings = None,
     logdir: Annotated[Path, typer.Option(help="Where the folder of the run is made.")] = Path("logs"),
@@ -195,6 +196,6 @@ def _against_paper(result: "TrainResult") -> str | None:
     if not paper or not scores:
         return None
     return (
-        f"{result.env}: mean score of the last {len(scores)} episodes {fmean(scores):,.0f} after {result.steps:,} "
-        f"steps; paper after 40,000,000 steps: RIMs {paper['rims']:,.0f}, LSTM {paper['lstm']:,.0f}"
+        f"{result.env}: mean score of the last {count_of(len(scores), 'episode')} {fmean(scores):,.0f} after "
+        f"{result.steps:,} steps; paper after 40,000,000 steps: RIMs {paper['rims']:,.0f}, LSTM {paper['lstm']:,.0f}"
     )

@@ -22,7 +22,10 @@ def check_spaces(observation_space: spaces.Space[Any], action_space: spaces.Spac
         _check(observation_space, "observations")
     _check(action_space, "actions")
     if isinstance(action_space, spaces.Box) and not action_space.is_bounded():
-        raise ValueError(f"actions must have a finite lower and upper bound, got {action_space}")
+        raise ValueError(
+            f"actions must have a finite lower and upper bound, got {action_space}; give them bounds in the "
+            "environment, or with gymnasium.wrappers.TransformAction"
+        )
     if isinstance(action_space, spaces.MultiBinary) and len(action_space.shape) > 1:
         raise ValueError(f"MultiBinary actions must be one row, got {action_space}; flatten them")
 

@@ -27,9 +27,12 @@ def policy_layer(env: Resolved) -> Layer:
         kind = _kind_of_grid(space)
         if kind is not None:
             return f"{CHOSEN} {kind} of shape {space.shape}", {"policy": "CnnRimsPolicy"}
-        if math.prod(space.shape) > MANY:
-            why = "which are no image to Stable-Baselines3, because these have bytes from 0 to 255"
-            return f"{CHOSEN} {math.prod(space.shape):,} numbers, {space}, {why}", {"policy": "MlpRimsPolicy"}
+    if isinstance(space, spaces.Box) and len(space.shape) > 1 and math.prod(space.shape) > MANY:
+        images = "bytes from 0 to 255"
+        if len(space.shape) > 3:  # as of gymnasium's FrameStackObservation
+            images = "at most three dimensions (`frame_stack` puts frames side by side as channels)"
+        why = f"which are no image to Stable-Baselines3, because these have {images}"
+        return f"{CHOSEN} {math.prod(space.shape):,} numbers, {space}, {why}", {"policy": "MlpRimsPolicy"}
     return f"{CHOSEN} {_describe(space)}", {"policy": "MlpRimsPolicy"}
 
 

@@ -9,6 +9,7 @@ given those. The default of its ``num_layers`` is the core's own number of layer
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -41,6 +42,7 @@ CONTRACT = (
     "docs/how-to/your_own_core.md has an example"
 )
 
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _BLOCKS: dict[str, Any] = {"input_attention": False, "communication": False}
 _RELEASED: dict[str, Any] = {
     "communication": "gated", "hear": "updates", "initialization": "released", "comm_key_size": 16,
@@ -144,9 +146,15 @@ def make_core(
     options |= {name: value for name, value in rims.items() if name in arguments}
     try:
         made = factory(input_size, hidden_size, num_layers=num_layers, **options)
-    except TypeError as error:
-        known = f"; its options are {', '.join(names)}" if (names := _option_names(factory)) else ""
-        raise ValueError(f"core {core!r} cannot be made with the options {options}: {error}{known}") from error
+    except Exception as error:  # whatever a user's code does
+        if wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
+            known = f"its options are {', '.join(names)}" if (names := _option_names(factory)) else "it has none"
+            name = wrong[1]
+            raise ValueError(f"core {core!r} has no option {name!r} (value {options.get(name)!r}); {known}") from error
+        if isinstance(error, TypeError) or "." in core:
+            reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            raise ValueError(f"core {core!r} cannot be made with the options {options}: {reason}") from error
+        raise
     if "." in core:
         made = _as_core(made, core)
     elif not isinstance(made, Core):
@@ -179,12 +187,13 @@ def _as_core(made: Any, core: str) -> Core:
 def _option_names(factory: Factory) -> list[str]:
     """What a core's ``core_kwargs`` may be."""
     made, fixed = _parts(factory)
-    signatures = [inspect.signature(made)]
-    if isinstance(made, type) and issubclass(made, RIM):
-        signatures.append(inspect.signature(fixed.get("cell_class", RIMCell)))
-    names = {name: None for signature in signatures for name in signature.parameters}
-    given = {"input_size", "hidden_size", "num_layers", "num_rims", "num_active", "args", "kwargs", "options", *fixed}
-    return [name for name in names if name not in given]
+    called = [made]
+    if isinstance(made, type) and issubclass(made, RIM):  # which passes on what it does not know, as its cells do
+        cell = fixed.get("cell_class", RIMCell)
+        called += [RIM, *(each for each in cell.__mro__ if issubclass(each, RIMCell))]
+    names = [each for one in called for each in inspect.signature(one).parameters.values() if each.kind not in _REST]
+    given = {"input_size", "hidden_size", "num_layers", "num_rims", "num_active", "batch_first", "device", "dtype"}
+    return [name for name in dict.fromkeys(each.name for each in names) if name not in given | fixed.keys()]
 
 
 def _parts(factory: Factory) -> tuple[Factory, dict[str, Any]]:

@@ -20,6 +20,7 @@ from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import check_writable
 from rims_rl.common.statistics import summary
+from rims_rl.common.words import count_of
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
@@ -40,7 +41,7 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     deterministic, steps, normalization = options.deterministic, None, None
-    policy: Any
+    policy: Any = None
     if random:
         if deterministic is not None:
             raise UserError("`random` plays random actions: leave out `deterministic`")
@@ -54,23 +55,21 @@ def evaluate(options: EvaluateOptions) -> EvaluationResult:
         normalization = description.normalization
         if deterministic is None:
             deterministic = env.deterministic
-    envs = make_envs(env, min(options.n_envs, episodes), options.seed, options.threads, clip_rewards=False)
-    envs = with_statistics(envs, normalization)
-    if random:
-        policy = _RandomActions(envs.action_space, options.seed)
-    with (
-        Progress(transient=True, disable=not options.progress) as progress,
-        intervene(policy, run, options.drop, options.force),
-        _at_rest(policy),
-    ):
-        bar = progress.add_task(f"{episodes} episodes of {env.name}", total=episodes)
+    with intervene(policy, run, options.drop, options.force):  # which checks these, before games are made
+        envs = make_envs(env, min(options.n_envs, episodes), options.seed, options.threads, clip_rewards=False)
+        envs = with_statistics(envs, normalization)
+        if random:
+            policy = _RandomActions(envs.action_space, options.seed)
+        with Progress(transient=True, disable=not options.progress) as progress, _at_rest(policy):
+            bar = progress.add_task(f"{count_of(episodes, 'episode')} of {env.name}", total=episodes)
 
-        def report(local: dict[str, Any], _: Any) -> None:
-            progress.update(bar, completed=len(local["episode_rewards"]))
+            def report(local: dict[str, Any], _: Any) -> None:
+                progress.update(bar, completed=len(local["episode_rewards"]))
 
-        scores, lengths = evaluate_policy(
-            with_masks(policy, envs), envs, episodes, bool(deterministic), callback=report, return_episode_rewards=True
-        )
+            scores, lengths = evaluate_policy(
+                with_masks(policy, envs), envs, episodes, bool(deterministic), callback=report,
+                return_episode_rewards=True,
+            )  # fmt: skip
     assert isinstance(scores, list) and isinstance(lengths, list)
     out = options.out or (Path(f"{env.name}_random.json") if random else result_path(run, options.drop, options.force))
     result = EvaluationResult(

@@ -14,6 +14,7 @@ from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import write_json
+from rims_rl.common.words import count_of
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.variants import endings_of
 from rims_rl.evaluation.drop_and_force import check_rims, intervene
@@ -85,7 +86,7 @@ def evaluate_each(options: EvaluateOptions) -> DropEachResult:
     write_json(out, result)
     metric = "return" if removed["none"]["success"] is None else "success"
     actions = "most likely" if deterministic else "sampled"
-    title = f"{env.name}, {episodes} episodes each, {actions} actions"
+    title = f"{env.name}, {count_of(episodes, 'episode')} each, {actions} actions"
     labels = {name: "all RIMs" if name == "none" else f"without {name}" for name in removed}
     cells = {labels[name]: (one[metric], one[f"{metric}_95"]) for name, one in removed.items()}
     return DropEachResult(out, draw_bars({"": cells}, metric, title, out), title, metric, removed)

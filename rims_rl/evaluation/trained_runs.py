@@ -75,7 +75,9 @@ def _read_ours(path: Path, episodes: Episodes) -> TrainedRun:
     result = read_result(path)
     if result is not None and result.steps > episodes.ends[-1]:
         # steps of episodes that have not ended would all be missing at the end
-        episodes = replace(episodes, ends=episodes.ends * (result.steps / episodes.ends[-1]))
+        ends = episodes.ends * (result.steps / episodes.ends[-1])
+        ends[-1] = result.steps  # which rounding may have missed
+        episodes = replace(episodes, ends=ends)
     made = arguments.model_dump(mode="json", include=OF_ENV, exclude_none=True)
     with_options = f" ({', '.join(f'{key}={value}' for key, value in flatten(made).items())})" if made else ""
     return TrainedRun(

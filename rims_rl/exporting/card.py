@@ -10,6 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from rims_rl.agents.saved.description import ExportedDescription
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
+from rims_rl.common.words import count_of
 
 LIBRARY = "library_name: rims-rl"
 
@@ -67,7 +68,7 @@ def _page(file: Path, description: ExportedDescription) -> str:
         low, high = score.mean_95
         page += (
             f"Mean {score.mean:.1f} (95 % interval {low:.1f} to {high:.1f}), median {score.median:.1f}, standard "
-            f"deviation {score.std:.1f}, over {score.episodes} episodes with "
+            f"deviation {score.std:.1f}, over {count_of(score.episodes, 'episode')} with "
             f"{'most likely' if score.deterministic else 'sampled'} actions, one training run. "
             "Written by `rims-rl evaluate`.\n\n"
         )

@@ -29,7 +29,7 @@ from rims_rl.agents.saved.description import Description, ExportedDescription
 from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy, save_shared, space_to_json
 from rims_rl.common.errors import UserError
-from rims_rl.common.files import replacing, temporary_name
+from rims_rl.common.files import check_writable, replacing, temporary_name
 from rims_rl.common.options import Options
 from rims_rl.core import RIM
 from rims_rl.envs.make import make_envs
@@ -77,13 +77,15 @@ def export(options: ExportOptions) -> ExportResult:
     run, format = options.run, options.format
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
+    if options.out is not None:
+        if options.out.suffix != f".{format}":
+            raise UserError(f"`out` must end with .{format}, got {options.out}")
+        check_writable(options.out)
     policy, loaded = load_policy(run, trust=options.trust)
     if policy.use_sde:
         raise UserError(f"{run} explores with gSDE, whose noise is not part of a step; train with use_sde=False")
     env = resolve_saved(loaded)
     out = options.out or (run if run.is_dir() else run.parent) / f"{env.name}.{format}"
-    if out.suffix != f".{format}":
-        raise UserError(f"`out` must end with .{format}, got {out}")
     if options.card:
         check_card(out.parent)
     description = _describe_export(loaded, _score(run, loaded.steps), _action_meanings(env))

@@ -5,6 +5,7 @@ What is pulled is one safetensors file, in which the description of the policy i
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -14,10 +15,13 @@ from typing import Any
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.options import Count, Options
+from rims_rl.envs.watch import NotShown
 from rims_rl.exporting.card import add_to_card, check_card
 from rims_rl.exporting.export import ExportOptions, export
 from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 from rims_rl.runs.folder import read_arguments
+
+log = logging.getLogger(__name__)
 
 HUB = "hf:"  # how names of the hub begin
 POLICY = "policy.safetensors"
@@ -59,8 +63,11 @@ def share(options: ShareOptions) -> ShareResult:
         shutil.copyfile(run / "evaluation.json", folder / "results.json")
         files.append(folder / "results.json")
     if options.video:
-        played = enjoy(EnjoyOptions(run=run, out=folder / VIDEO, max_steps=VIDEO_STEPS, progress=options.progress))
-        files.append(played.video)
+        watch = EnjoyOptions(run=run, out=folder / VIDEO, max_steps=VIDEO_STEPS, progress=options.progress)
+        try:
+            files.append(enjoy(watch).video)
+        except NotShown as error:
+            log.info(f"there will be no video: {error}")
     add_to_card(folder, options.push)
     names = sorted(file.name for file in files if file is not None)
     return ShareResult(folder, names, None if options.push is None else _push(options, names))

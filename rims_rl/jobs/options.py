@@ -5,6 +5,7 @@ from __future__ import annotations
 from rims_rl.common.cores import CORES
 from rims_rl.common.errors import UserError
 from rims_rl.common.options import Count, Options
+from rims_rl.common.words import count_of
 
 
 class RunOptions(Options):
@@ -26,6 +27,6 @@ def check_options(options: RunOptions) -> None:
     jobs, threads = options.jobs or 1, options.threads
     if jobs * threads > CORES:
         raise UserError(
-            f"{jobs} jobs of {threads} threads are more than the {CORES} cores of this machine; "
-            f"give `jobs` {max(1, CORES // threads)}, or fewer `threads`"
+            f"{count_of(jobs, 'job')} of {count_of(threads, 'thread')} are more than the {CORES} cores of this "
+            f"machine; give `jobs` {max(1, CORES // threads)}, or fewer `threads`"
         )

@@ -27,6 +27,7 @@ class TransferOptions(Options):
     episodes: Count = 100  # of the evaluation of each policy
     algo: str = "ppo"
     settings: dict[str, Any] = Field(default_factory=dict)  # hyperparameters, over those of the zoo
+    env_options: dict[str, Any] = Field(default_factory=dict)  # of all environments, as a suite has them
     name: str = "transfer"  # of the suite
 
 
@@ -49,6 +50,8 @@ def plan_transfer(options: TransferOptions, logdir: Path, write: bool = True) ->
         "transfer": {"sources": list(options.sources), "carry": options.carry},
         "report": "transfer",
     }
+    if options.env_options:
+        data["env_options"] = options.env_options
     file = logdir / "suites" / f"{name}.yml"
     plan = make_plan(name, data, "transfer", str(file))
     if file.exists() and read_mapping(file) != data:

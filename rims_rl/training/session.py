@@ -99,7 +99,7 @@ class Session:
         with (
             closing(TensorBoardFile(run / "tensorboard", tensorboard_size, hyperparameters)) as self.board,
             closing(Monitoring(run / "0.monitor.csv", monitor_size, self.env.id, self.begun)) as self.monitoring,
-            closing(ProgressBar(self.settings.n_timesteps, progress)) as bar,
+            closing(ProgressBar(self.last_step(), progress)) as bar,
         ):
             model.logger.output_formats.append(self.board)
             ours = [bar, self.monitoring, self.evaluation, self.logging, self.kept, self.checkpoints]
@@ -112,6 +112,12 @@ class Session:
         _save_pickles(run, self.env.name, model)
         write_rl_zoo3_folder(run, self.env, model)
         self.write_result(finished=True)
+
+    def last_step(self) -> int:
+        """Where training ends: it goes by whole rollouts, which may be much more than what was asked for."""
+        asked = self.settings.n_timesteps
+        left = asked - (self.state["num_timesteps"] if self.state else 0)
+        return asked + -left % (self.model.n_steps * self.model.n_envs)
 
     def restore(self, state: dict[str, Any]) -> None:
         try:

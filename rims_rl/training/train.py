@@ -236,15 +236,12 @@ def _train(session: Session, progress: bool) -> TrainResult:
 
 
 def _announce_steps(session: Session) -> None:
-    """Training goes by whole rollouts, which may be much more than what was asked for."""
-    model, asked = session.model, session.settings.n_timesteps
-    rollout = model.n_steps * model.n_envs
-    left = asked - (session.state["num_timesteps"] if session.state else 0)
-    more = -left % rollout
-    if more > asked / 100:
+    """Say so if it will be more than what was asked for."""
+    model, asked, last = session.model, session.settings.n_timesteps, session.last_step()
+    if last > 1.01 * asked:
         log.info(
             "it will be %s steps instead of %s: whole rollouts of n_steps * n_envs = %s * %s = %s",
-            *(f"{number:,}" for number in (asked + more, asked, model.n_steps, model.n_envs, rollout)),
+            *(f"{number:,}" for number in (last, asked, model.n_steps, model.n_envs, model.n_steps * model.n_envs)),
         )
 
 

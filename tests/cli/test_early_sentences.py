@@ -16,6 +16,7 @@ from rims_rl.envs import make, watch
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 from rims_rl.evaluation.evaluate import EvaluateOptions, evaluate
+from rims_rl.exporting.export import ExportOptions, export
 from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
 from rims_rl.inspect.record import InspectOptions, inspect
 from rims_rl.training.train import TrainOptions, build, resolve_arguments, train
@@ -56,6 +57,7 @@ def no_game(monkeypatch):
         raise AssertionError("an environment was made")
 
     monkeypatch.setattr(watch, "make_envs", fail)
+    monkeypatch.setattr("rims_rl.evaluation.evaluate.make_envs", fail)
 
 
 @pytest.mark.usefixtures("no_game")
@@ -65,7 +67,7 @@ def test_what_cannot_be_written_or_dropped_is_said_before_a_game_is_made(cartpol
         enjoy(EnjoyOptions(run=cartpole, out=tmp_path / "x.avi"))
     with user_error("x.html cannot be written: Not a directory"):
         inspect(InspectOptions(run=cartpole, html=tmp_path / "file" / "x.html"))
-    for verb, options in ((enjoy, EnjoyOptions), (inspect, InspectOptions)):
+    for verb, options in ((enjoy, EnjoyOptions), (inspect, InspectOptions), (evaluate, EvaluateOptions)):
         with user_error("there is no RIM 17"):
             verb(options(run=cartpole, drop=(17,)))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -77,8 +79,16 @@ def test_a_run_that_is_not_there_is_said_to_be(tmp_path, monkeypatch):
         evaluate(EvaluateOptions(run="nothere"))
     with user_error("DemonAttack is an environment, and not the folder of a run; --random plays it"):
         evaluate(EvaluateOptions(run="DemonAttack"))
-    with user_error("there is no folder nothere"):
+    with user_error("there is no folder nothere; give the folder of a run, such as logs/ppo/"):
         enjoy(EnjoyOptions(run="nothere"))
+
+
+def test_an_export_that_could_not_be_written_is_said_before_the_policy_is_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    with user_error("x.onnx cannot be written: Not a directory"):
+        export(ExportOptions(run=tmp_path / "nothere", out=tmp_path / "file" / "x.onnx"))
+    with user_error("--out must end with .onnx, got .*x.txt"):
+        export(ExportOptions(run=tmp_path / "nothere", out=tmp_path / "x.txt"))
 
 
 def test_resuming_to_fewer_steps_says_how_many_there_were(tmp_path):

@@ -49,7 +49,7 @@ def test_training_says_how_it_goes_where_the_output_is_a_file(tmp_path, monkeypa
     file = io.StringIO()
     monkeypatch.setattr(progress_bar, "SECONDS_BETWEEN_LINES", -1)
     monkeypatch.setattr("rich._console", Console(file=file))
-    how = {"n_timesteps": 64, "eval_freq": 0, "logdir": tmp_path, "threads": 1, "settings": SMALL}
+    how = {"n_timesteps": 60, "eval_freq": 0, "logdir": tmp_path, "threads": 1, "settings": SMALL}
     train(TrainOptions(env="CartPole-v1", progress=True, **how))
     lines = [line for line in file.getvalue().splitlines() if " left" in line]
     assert len(lines) == 32 and lines[1].startswith("4 / 64 steps  ") and "  score " in lines[1]

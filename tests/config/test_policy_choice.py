@@ -30,6 +30,7 @@ OBSERVATIONS = {
     "board": (spaces.Box(0, 3, (6, 7), np.uint8), "CnnRimsPolicy", CodeGridEncoder),
     "codes": (spaces.Box(0, 3, (6, 7, 2), np.uint8), "CnnRimsPolicy", CodeGridEncoder),
     "floats": (spaces.Box(0, 1, (30, 30, 3)), "MlpRimsPolicy", None),
+    "stacked": (spaces.Box(0, 255, (4, 20, 20, 3), np.uint8), "MlpRimsPolicy", None),
     "dict": (spaces.Dict(a=spaces.Box(-1, 1, (3,)), b=spaces.Discrete(3)), "MultiInputRimsPolicy", None),
     "tuple": (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), "observations must be a Box, .* got Tuple", None),
     "text": (spaces.Text(5), "observations must be a Box, .* got Text", None),
@@ -37,7 +38,10 @@ OBSERVATIONS = {
 }  # fmt: skip
 LEARNED = [kind for kind, (_, policy, _) in OBSERVATIONS.items() if policy.endswith("RimsPolicy")]
 ACTIONS = {
-    "unbounded": (spaces.Box(-np.inf, np.inf, (2,)), "actions must have a finite lower and upper bound, got Box"),
+    "unbounded": (
+        spaces.Box(-np.inf, np.inf, (2,)),
+        "actions must have a finite lower and upper bound, got Box.*; give them bounds",
+    ),
     "dict": (spaces.Dict(a=spaces.Discrete(2)), "actions must be a Box, .* got Dict"),
 }
 
@@ -152,7 +156,7 @@ def test_a_wrapper_that_changes_what_minigrid_shows_is_not_overruled():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"env_kwargs": {"colour": 1}}, "--env-kwargs: Observed-v0 takes no 'colour'"),
+        ({"env_kwargs": {"colour": 1}}, "--env-kwargs: Observed-v0 takes no 'colour'; it takes .*max_episode_steps"),
         ({"env_wrapper": ["gymnasium.wrappers.Nope"]}, "--env-wrapper gymnasium.wrappers.Nope: .* has no Nope"),
         ({"env_wrapper": ["nope"]}, "--env-wrapper must be a dotted path, .* got 'nope'"),
         ({"env_wrapper": ["builtins.repr"]}, "--env-wrapper builtins.repr must give a gymnasium.Env, got str"),

@@ -28,6 +28,9 @@ def linear(input_size, hidden_size, num_layers=1):
 
 def both_ways(input_size, hidden_size, num_layers=1):
     return torch.nn.GRU(input_size, hidden_size, num_layers, bidirectional=True)
+
+def unwilling(input_size, hidden_size, num_layers=1):
+    raise ValueError("not today")
 """
 
 
@@ -77,6 +80,7 @@ def test_somebody_elses_core_is_imported_only_with_trust_or_if_it_is_there(folde
         ("wrong_cores.Bent", r"it gave the shapes \[\(2, 3, 1\), .* instead of \[\(2, 3, 8\)"),
         ("wrong_cores.linear", "must make a rims_rl.core.Core, .*got Linear"),
         ("wrong_cores.both_ways", "must have batch_first=False, bidirectional=False and proj_size=0, got GRU"),
+        ("wrong_cores.unwilling", "core 'wrong_cores.unwilling' cannot be made with .*: ValueError: not today"),
         ("wrong_cores.nothing", "core wrong_cores.nothing: the module wrong_cores has no nothing"),
         ("no_cores.nothing", "core no_cores.nothing cannot be imported: ModuleNotFoundError: No module"),
     ],
@@ -87,6 +91,17 @@ def test_what_is_no_core_is_one_sentence_before_a_folder_is_made(core, words, fo
     assert not (folder / "none").exists()
 
 
-def test_an_option_that_a_core_does_not_have_is_answered_with_those_it_has(tmp_path):
-    with user_error("unexpected keyword argument 'foo'; its options are .*cell, .*input_heads"):
-        train(TrainOptions(env="CartPole-v1", logdir=tmp_path, settings={**SMALL, "core_kwargs.foo": 1}))
+@pytest.mark.parametrize(
+    ("core", "option", "words"),
+    [
+        ("rims", "foo", "core 'rims' has no option 'foo' .value 1.; its options are .*cell, .*input_heads"),
+        ("lstm", "foo", "core 'lstm' has no option 'foo' .value 1.; its options are bias, dropout"),
+        ("gru", "batch_first", "core 'gru' has no option 'batch_first' .value 1.; its options are bias, dropout"),
+        ("none", "foo", "core 'none' has no option 'foo' .value 1.; it has none"),
+        ("wrong_cores.linear", "foo", "core 'wrong_cores.linear' has no option 'foo' .value 1.; it has none"),
+    ],
+)
+def test_an_option_that_a_core_does_not_have_is_answered_with_those_it_has(core, option, words, folder):
+    with user_error(words):
+        settings = {**SMALL, f"core_kwargs.{option}": 1}
+        train(TrainOptions(env="CartPole-v1", core=core, logdir=folder / "none", settings=settings))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rims_rl.evaluation.compare_training import compare_training
 from rims_rl.evaluation.options import CompareOptions
+from rims_rl.evaluation.trained_runs import read_trained_run
 from rims_rl.runs.folder import Arguments
 from rims_rl.runs.monitor_files import monitor_files, read_episodes
 from tests.helpers.verbs import train_run, user_error
@@ -59,6 +61,32 @@ def test_seeds_of_one_setting_are_a_group_and_a_label_says_what_differs(runs, tm
     }
     assert data == json.loads((tmp_path / "out.json").read_text())
     assert imread(tmp_path / "out.png").std() > 0.05  # something is drawn
+
+
+def test_runs_with_other_options_of_the_environment_are_not_compared_with_each_other(runs, tmp_path):
+    options = ({"env_kwargs": {"max_episode_steps": 50}}, {"env_kwargs": {"max_episode_steps": 60}}, {"frame_stack": 2},
+               {"env_wrapper": ["gymnasium.wrappers.NormalizeReward"]})  # fmt: skip
+    others = [
+        train_run(Arguments(env="CartPole-v1", eval_freq=0, **each), [*TINY, "core=rims"], tmp_path) for each in options
+    ]
+    envs = compared(tmp_path, runs[0], *others)["envs"]
+    assert set(envs) == {
+        "CartPole-v1",
+        "CartPole-v1 (env_kwargs.max_episode_steps=50)",
+        "CartPole-v1 (env_kwargs.max_episode_steps=60)",
+        "CartPole-v1 (frame_stack=2)",
+        "CartPole-v1 (env_wrapper=['gymnasium.wrappers.NormalizeReward'])",
+    }
+    assert all(list(env["groups"]) == ["rims"] and env["groups"]["rims"]["seeds"] == [0] for env in envs.values())
+
+
+def test_a_run_is_as_long_as_it_says_wherever_its_last_episode_ended(runs, tmp_path):
+    run = shutil.copytree(runs[0], tmp_path / "run")
+    record = json.loads((run / "run.json").read_text()) | {"steps": 1001}
+    (run / "run.json").write_text(json.dumps(record))
+    (run / "0.monitor.csv").write_text("#{}\nr,l,t\n1,300,1\n1,200,2\n")
+    assert 500 * (1001 / 500) < 1001  # rounding
+    assert read_trained_run(run).episodes.ends[-1] == 1001
 
 
 def test_scores_are_those_of_the_files_and_have_intervals_over_seeds(runs, tmp_path):

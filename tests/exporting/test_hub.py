@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import yaml
 
@@ -53,6 +55,30 @@ def test_the_folder_holds_what_the_hub_expects_and_nothing_that_runs_code_when_r
     assert "rims-rl evaluate policy.safetensors" in page and "onnxruntime" in page
     share(ShareOptions(run=run, out=tmp_path / "shared", video=False, check_steps=8))  # renewed
     assert (tmp_path / "shared/README.md").read_text().count("## Where rims-rl is installed") == 1
+
+
+class Unseen(gym.Env):
+    """Has no render_modes."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+gym.register("Unseen-v0", entry_point=Unseen, max_episode_steps=5)
+
+
+def test_what_cannot_be_shown_is_shared_without_a_video(tmp_path, caplog):
+    caplog.set_level("INFO")
+    run = train_run(Arguments(env="Unseen-v0", eval_freq=0), SMALL, tmp_path)
+    result = share(ShareOptions(run=run, out=tmp_path / "shared", check_steps=8))
+    assert "replay.mp4" not in result.files and {"README.md", "policy.safetensors", "Unseen-v0.onnx"} < {*result.files}
+    assert "there will be no video: Unseen-v0 cannot be shown: it has no render_mode rgb_array" in caplog.text
 
 
 @pytest.mark.slow

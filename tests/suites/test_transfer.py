@@ -22,6 +22,7 @@ from rims_rl.suites.pages.transfer_page import Comparison, Group, _draw_curves, 
 from rims_rl.suites.pages.transfer_scores import Run, curve_heights, mean_run, measure, measure_run
 from rims_rl.suites.plan import make_plan, read_plan, transfer_cells
 from rims_rl.suites.run_files import find_run
+from rims_rl.suites.transfer import TransferOptions, plan_transfer
 from tests.helpers.jobs import run_suite
 
 SUITE = {
@@ -392,6 +393,15 @@ def test_the_command_writes_a_suite_that_other_commands_read_and_a_page_also_whe
     )
 
 
+def test_options_of_environments_hold_for_sources_and_targets(tmp_path):
+    options = {"env_kwargs": {"max_episode_steps": 50}, "frame_stack": 2}
+    wanted = TransferOptions(sources=["CartPole-v1"], targets=["CartPole-v0"], cores=["lstm"], env_options=options)
+    plan = plan_transfer(wanted, tmp_path)
+    assert {job.env for job in plan.jobs} == {"CartPole-v1", "CartPole-v0"}
+    assert all(options.items() <= job.definition["env_options"].items() for job in plan.jobs)
+    assert read_plan(str(tmp_path / "suites/transfer.yml")).jobs == plan.jobs
+
+
 def test_a_dry_run_of_the_command_checks_first_and_leaves_nothing(tmp_path):
     words = "transfer --sources Pong --targets Boxing --core progressive --seeds 2 --steps 64 --dry-run"
     words += f" --set n_envs=2 --set n_steps=32 --set rim_size=4 --set policy_kwargs.net_arch=[8] --logdir {tmp_path}"
@@ -401,7 +411,7 @@ def test_a_dry_run_of_the_command_checks_first_and_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
     for more, sentence in (
         ("--core lstm --carry heads=finetune", "transfer: lstm cannot be carried to Boxing: the agent of Pong does"),
-        ("--jobs 4097", "4097 jobs of 1 threads are more than the"),
+        ("--jobs 4097", "4,097 jobs of 1 thread are more than the"),
     ):
         done = CliRunner().invoke(app, f"{words} {more}".split())
         assert isinstance(done.exception, UserError) and with_flags(str(done.exception)).startswith(sentence)
@@ -414,6 +424,8 @@ def test_a_mistake_in_the_command_is_one_sentence_and_leaves_nothing(tmp_path):
             "--sources Pong --targets Boxin",
             "transfer: there is no environment called 'Boxin'; did you mean Box",
         ),
+        ("--sources CartPole-v1 --targets CartPole-v0 --env-kwargs foo=1", "--env-kwargs: CartPole-v1 takes no 'foo'"),
+        ("--sources CartPole-v1 --targets CartPole-v0 --vec-env x", "--vec-env must be 'dummy', 'subproc' or 'vector'"),
         ("--sources Pong --targets Boxing --name a/b", "--name must be letters, digits, dots"),
         ("--sources Pong --targets Boxing --name smoke", "--name smoke is a suite that comes with rims-rl; choose"),
         ("--sources Pong --targets Boxing --engine slurm", "--engine must be local or ray, got 'slurm'"),

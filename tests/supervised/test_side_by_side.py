@@ -138,7 +138,7 @@ def test_mistakes_get_one_sentence(tmp_path):
     for more, sentence in (
         (["--engine", "slurm"], "--engine must be local or ray, got 'slurm'"),
         (["--gpus", "1"], "--ray-address and --gpus are for --engine ray; add that"),
-        (["--jobs", "4097"], "4097 jobs of 1 threads are more than the"),
+        (["--jobs", "4097"], "4,097 jobs of 1 thread are more than the"),
     ):
         done = CliRunner().invoke(app, words(tmp_path, *more))
         assert isinstance(done.exception, UserError) and with_flags(str(done.exception)).startswith(sentence)

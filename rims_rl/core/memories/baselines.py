@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,22 +48,26 @@ class Baseline(Core):
 
 
 class LSTM(Baseline):
-    """torch's fused LSTM. More keyword arguments go to :class:`torch.nn.LSTM`."""
+    """torch's fused LSTM. ``bias`` and ``dropout`` (between layers) are those of :class:`torch.nn.LSTM`."""
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__(input_size, hidden_size, num_layers)
-        self.lstm = nn.LSTM(input_size, hidden_size, num_layers, **options)
+        self.lstm = nn.LSTM(input_size, hidden_size, num_layers, bias=bias, dropout=dropout)
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return self.lstm(x, state)  # type: ignore[no-any-return]
 
 
 class GRU(Baseline):
-    """torch's fused GRU; the second state tensor is carried untouched. More keyword arguments go to torch.nn.GRU."""
+    """torch's fused GRU; the second state tensor is carried untouched."""
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__(input_size, hidden_size, num_layers)
-        self.gru = nn.GRU(input_size, hidden_size, num_layers, **options)
+        self.gru = nn.GRU(input_size, hidden_size, num_layers, bias=bias, dropout=dropout)
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         output, h = self.gru(x, state[0])
@@ -72,11 +75,13 @@ class GRU(Baseline):
 
 
 class RNN(Baseline):
-    """torch's fused plain RNN, with tanh; as :class:`GRU` besides. More keyword arguments go to torch.nn.RNN."""
+    """torch's fused plain RNN, with tanh; as :class:`GRU` besides."""
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__(input_size, hidden_size, num_layers)
-        self.rnn = nn.RNN(input_size, hidden_size, num_layers, **options)
+        self.rnn = nn.RNN(input_size, hidden_size, num_layers, bias=bias, dropout=dropout)
 
     def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         output, h = self.rnn(x, state[0])

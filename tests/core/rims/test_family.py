@@ -234,7 +234,7 @@ def test_slots_stay_as_they_are_where_nobody_is_active():
     [
         ("scoff", {"num_schemas": 0}, "num_schemas must be at least 1, got 0"),
         ("scoff", {"schema_key_size": 0}, "schema_key_size must be at least 1, got 0"),
-        ("scoff", {"num_slots": 3}, "'scoff' cannot be made with the options .*num_slots"),
+        ("scoff", {"num_slots": 3}, "'scoff' has no option 'num_slots' .value 3.; .*num_schemas.*input_heads"),
         ("scoff", {"cell_class": WorkspaceCell}, "core 'scoff' stands for cell_class=.*; leave it out"),
         ("brims", {"engine": "c"}, "engine must be 'auto' or 'readable' where layers listen to the one above, got 'c'"),
         ("brims", {"own_elements": True}, "own_elements must be False where layers listen to the one above, got True"),

@@ -72,7 +72,7 @@ def test_record_says_who_was_active():
         (["spam=1"], "there is no key 'spam' .*did you mean span"),
         (["hidden_size=13"], "multiple of num_rims=6, got 13; 12 would do"),
         (["core=lstn"], "did you mean 'lstm'"),
-        (["core_kwargs.heads=3"], "cannot be made with the options"),
+        (["core_kwargs.heads=3"], "has no option 'heads'"),
     ],
 )
 def test_mistakes_get_one_sentence(overrides, words):
