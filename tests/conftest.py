@@ -2,6 +2,9 @@ import os
 import signal
 import tempfile
 
+# Before torch is loaded: virtual machines may claim to have AMX and kill who uses it, see agents/policies/precision.py.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import torch
 
 from tests.helpers.disks import small_disk  # noqa: F401  a fixture

@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from rims_rl.agents.algorithms.activity import Activity, Watched, flips
-from rims_rl.agents.algorithms.buffers import buffer_class
+from rims_rl.agents.algorithms.buffers import SequenceSamples, buffer_class
 from rims_rl.agents.policies.action_masks import has_masks, masks_of
 from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.common.spaces import check_spaces
@@ -234,7 +234,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         policy: Any = self.policy
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
-        activity = self._activity()
+        activity, parameters = self._activity(), list(policy.parameters())
         logged: defaultdict[str, list[float]] = defaultdict(list)
         stopped = False
         for epoch in range(1, self.n_epochs + 1):
@@ -249,7 +249,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
                     break
                 policy.optimizer.zero_grad()
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(policy.parameters(), self.max_grad_norm)
+                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
                 policy.optimizer.step()
             self._n_updates += 1
             if stopped:
@@ -261,7 +261,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
     ) -> tuple[Tensor, float]:
         """Of a minibatch: the loss, and about how far the policy has moved away from the one that collected it."""
         policy: Any = self.policy
-        mask = data.mask > 1e-8  # without padding, which only sb3-contrib's buffers have
+        mask: Any = ... if isinstance(data, SequenceSamples) else data.mask > 1e-8  # padding, which ours has none of
         actions = data.actions.long().flatten() if isinstance(self.action_space, spaces.Discrete) else data.actions
         arguments = data.observations, actions, data.lstm_states, data.episode_starts
         if activity and self.replay_active:

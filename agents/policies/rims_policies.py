@@ -24,6 +24,7 @@ from torch.optim import Adam
 
 from rims_rl.agents.policies.cells_encoder import CellsEncoder
 from rims_rl.agents.policies.encoders import DictEncoder, SpatialEncoder, are_plain_numbers, image_encoder
+from rims_rl.agents.policies.precision import check_precision
 from rims_rl.agents.policies.progressive import ProgressiveCore, ProgressiveEncoder
 from rims_rl.common.errors import Diverged
 from rims_rl.common.spaces import check_spaces
@@ -33,7 +34,6 @@ Whose = Literal["actor", "critic"]
 DEFAULT_CORE = "rims-robust"
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
-PRECISIONS = ("float32", "bf16")
 NOT_FINITE = "the policy gives numbers that are not finite"
 RunCore = Callable[[Core, Tensor, State, Tensor], tuple[Tensor, State]]  # features, state, starts -> output, state
 POOL_QUERIES = 4  # as many as a RIM core of the zoo has input heads on MiniGrid
@@ -102,8 +102,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         self.lstm_output_dim = self.num_rims * self.rim_size  # of one core, as sb3-contrib calls it
         if self.critic_kind not in CRITICS:
             raise ValueError(f'critic must be "shared", "separate" or "none", got {critic!r}')
-        if precision not in PRECISIONS:
-            raise ValueError(f'precision must be "float32" or "bf16", got {precision!r}')
+        check_precision(precision)
         if self.critic_kind == "shared" and not kwargs.get("share_features_extractor", True):
             raise ValueError(
                 'critic="shared" needs share_features_extractor=True, got False: one core cannot read two encoders; '

@@ -11,6 +11,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from rims_rl.bench.measure import BenchOptions, medians, peak_memory, torch_threads
+from rims_rl.core import weights_at_rest
 from rims_rl.core.registry import core_factory
 from rims_rl.core.rims.engines.choose import ENGINES
 from rims_rl.runs.provenance import provenance
@@ -41,9 +42,10 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
         "what": "Median milliseconds, candidates taking turns in one process. Sequences: forward and backward of "
         f"T x B x {INPUT_SIZE}, gradients of the input included. fused: nn.LSTM or nn.GRU with {6 * RIM_SIZE} units; "
         "stepped: the same module called once per step, states masked as in sb3-contrib; autograd: the readable RIM "
-        f"with 6 RIMs of {RIM_SIZE}, 4 active, under plain autograd; rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A "
-        "active; robust: with the options of rims-robust. Steps: one step, B = 8, no gradient. memory_mb: the most by "
-        "which one forward and backward made the process grow.",
+        f"with 6 RIMs of {RIM_SIZE}, 4 active, under plain autograd; torch loops: the same with a backward written by "
+        f"hand, in torch; rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A active; robust: with the options of "
+        "rims-robust. Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
+        "memory_mb: the most by which one forward and backward made the process grow.",
         "threads": threads,
         "repeats": repeats,
         "sequences": sequences,
@@ -71,6 +73,7 @@ def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]
         "fused": _training(fused, lambda: fused(x)[0]),
         "stepped": _training(fused, lambda: _stepped(fused, x)),
         "autograd": _training(readable, lambda: ENGINES["readable"].run(layer, x.unsqueeze(2), state, state)[0]),
+        "torch loops": _training(readable, lambda: ENGINES["torch"].run(layer, x.unsqueeze(2), state, state)[0]),
         **{name: _training(rim, lambda rim=rim: rim(x)[0]) for name, rim in rims.items()},  # type: ignore[misc]
     }
     return {
@@ -86,9 +89,18 @@ def _step(cell: str, repeats: int) -> dict[str, Any]:
     fused, rims = _modules(cell)
     x, h = torch.randn(1, 8, INPUT_SIZE), torch.zeros(1, 8, 6 * RIM_SIZE)
     fused_state = (h, h) if cell == "lstm" else h
-    candidates = {"fused": lambda: fused(x, fused_state), "rim 6/4": lambda: rims["rim 6/4"](x, (h, h))}
+    rim = rims["rim 6/4"]
+
+    def at_rest() -> None:
+        with weights_at_rest(rim):
+            for _ in range(128):  # a rollout
+                rim(x, (h, h))
+
+    candidates = {"fused": lambda: fused(x, fused_state), "rim 6/4": lambda: rim(x, (h, h))}
     with torch.no_grad():
-        return {"cell": cell, "B": 8, "ms": medians(candidates, repeats, calls=50)}
+        ms = medians(candidates, repeats, calls=50) | medians({"rim 6/4, at rest": at_rest}, repeats)
+    ms["rim 6/4, at rest"] /= 128
+    return {"cell": cell, "B": 8, "ms": ms}
 
 
 def _training(module: nn.Module, forward: Callable[[], Tensor]) -> Callable[[], None]:

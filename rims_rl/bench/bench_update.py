@@ -18,6 +18,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rims_rl.agents import RecurrentPPO
+from rims_rl.agents.policies.precision import bf16_works
 from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.core import weights_at_rest
 from rims_rl.runs.provenance import provenance
@@ -101,6 +102,8 @@ def make_models(stock_env: VecEnv, env: VecEnv, n_steps: int) -> dict[str, Any]:
         "stock, shared": sb3_contrib.RecurrentPPO("CnnLstmPolicy", stock_env, policy_kwargs=shared, **options),
     }
     for core, precision in (("lstm", "float32"), ("rims", "float32"), ("rims", "bf16"), ("none", "float32")):
+        if precision == "bf16" and not bf16_works():
+            continue
         kwargs = {"core": core, "num_rims": 6, "num_active": 4, "rim_size": HIDDEN // 6, "precision": precision}
         name = f"ours, {core}" + (f", {precision}" if precision != "float32" else "")
         models[name] = RecurrentPPO("CnnRimsPolicy", env, policy_kwargs=kwargs, **options)

@@ -1,5 +1,9 @@
 """Everything that users of sb3-contrib's RecurrentPPO do, done with our policies."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import sb3_contrib
@@ -454,3 +458,19 @@ def test_an_encoder_in_bf16_leaves_everything_else_in_float32():
         assert torch.cosine_similarity(other.grad.flatten(), one.grad.flatten(), dim=0) > 0.99
     with pytest.raises(ValueError, match='precision must be "float32" or "bf16", got \'fp16\''):
         CnnRimsPolicy(image(4, 84, 84), spaces.Discrete(3), lambda _: 1e-3, precision="fp16")
+
+
+def test_bf16_works_or_says_why_not_and_never_ends_the_program():
+    code = """if True:
+        import torch
+        from gymnasium import spaces
+        from rims_rl import CnnRimsPolicy
+        space = spaces.Box(0, 255, (4, 84, 84), "uint8")
+        policy = CnnRimsPolicy(space, spaces.Discrete(3), lambda _: 1e-3, precision="bf16")
+        print(policy.encode(torch.zeros(8, 4, 84, 84, dtype=torch.uint8)).shape)
+    """
+    env = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "torch.Size([8, 512])\n") or (
+        run.returncode == 1 and "Start with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in run.stderr
+    )
