@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rims_rl.bench.measure import BenchOptions, medians, peak_memory, torch_threads
 from rims_rl.core import weights_at_rest
 from rims_rl.core.registry import core_factory
-from rims_rl.core.rims.engines.choose import ENGINES
+from rims_rl.core.rims.engines.choose import ENGINES, OPERATOR
 from rims_rl.runs.provenance import provenance
 
 INPUT_SIZE, RIM_SIZE = 512, 100
@@ -43,7 +43,8 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
         f"T x B x {INPUT_SIZE}, gradients of the input included. fused: nn.LSTM or nn.GRU with {6 * RIM_SIZE} units; "
         "stepped: the same module called once per step, states masked as in sb3-contrib; autograd: the readable RIM "
         f"with 6 RIMs of {RIM_SIZE}, 4 active, under plain autograd; torch loops: the same with a backward written by "
-        f"hand, in torch; rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A active; robust: with the options of "
+        "hand, in torch; operator: the loops in C as torch.compile calls them; "
+        f"rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A active; robust: with the options of "
         "rims-robust. Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
         "memory_mb: the most by which one forward and backward made the process grow.",
         "threads": threads,
@@ -74,6 +75,7 @@ def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]
         "stepped": _training(fused, lambda: _stepped(fused, x)),
         "autograd": _training(readable, lambda: ENGINES["readable"].run(layer, x.unsqueeze(2), state, state)[0]),
         "torch loops": _training(readable, lambda: ENGINES["torch"].run(layer, x.unsqueeze(2), state, state)[0]),
+        "operator": _training(readable, lambda: OPERATOR.run(layer, x.unsqueeze(2), state, state)[0]),
         **{name: _training(rim, lambda rim=rim: rim(x)[0]) for name, rim in rims.items()},  # type: ignore[misc]
     }
     return {

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rims_rl.core.rims.cell import GATES, RIMCell
-from rims_rl.core.rims.engines.c_struct import ASLEEP, Prepared, library, make_layer, new, point
+from rims_rl.core.rims.engines.c_struct import ASLEEP, Prepared, has_library, library, make_layer, new, point
 from rims_rl.core.rims.engines.loops import Loops
 from rims_rl.core.rims.engines.reading import is_one_element
 from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
@@ -40,11 +40,11 @@ class CLoops(Loops):
         if x.device.type != "cpu":
             return f"the loops in C run on a CPU, not on {x.device}"
         # turning large weights takes longer than one product with them
-        if len(x) == 1 and not cell.at_rest and _weights(cell) > _LARGE:
+        if x.shape[0] == 1 and not cell.at_rest and _weights(cell) > _LARGE:
             return "for a single step with large weights, preparing them takes longer than the step"
         if reason := super().refusal(cell, x):
             return reason
-        return None if library(x.dtype) is not None else "the loops in C are not wanted, or cannot be had"
+        return None if has_library(x.dtype) else "the loops in C are not wanted, or cannot be had"
 
     def places(self, cell: RIMCell, replays: bool) -> int:
         sleep = cell.asleep == "keep" and cell.input_attention and not replays
@@ -70,7 +70,7 @@ class CLoops(Loops):
             layer = idle.pop()
             point(layer, vars(s) | state)
         except IndexError:
-            _make_room(cell, s, save, self.places(cell, s.replayed is not None))
+            make_room(cell, s, save, self.places(cell, s.replayed is not None))
             layer = make_layer(cell, s, vars(s) | state, shared if prepared is None else prepared.packed, turned=True)
         library(h.dtype).forward(ctypes.byref(layer), layer.threads)
         if s.keep_active:
@@ -150,7 +150,7 @@ def _reads(s: Tape) -> Tensor:
     return torch.bmm(values, s.weight_ih.transpose(1, 2)).view(K, T, B, -1)
 
 
-def _make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
+def make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
     """For everything the loop writes, of all steps or only of the last; ``S`` places at each."""
     T, B, N, V = s.values.shape
     K, H, n, m = cell.num_rims, cell.rim_size, cell.input_heads, cell.comm_heads
@@ -161,7 +161,7 @@ def _make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
         return new(s.values, steps, B, S, width)
 
     s.active = s.values.new_full((K, T, B, 1), not cell.competes) if s.replayed is None else s.replayed
-    s.slots = torch.empty(steps, B, K, dtype=torch.int32)
+    s.slots = s.values.new_empty(steps, B, K, dtype=torch.int32)
     s.gates, s.updated = place(G), place(H)
     if cell.cell == "gru":
         s.from_state = place(G)
@@ -186,4 +186,4 @@ def _make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
         # each time a RIM stops to move, and for those who do not begin to
         sleep = cell.asleep == "keep" and (cell.competes or s.replayed is not None)
         most = (K + T * S if save else K) if sleep else 0
-        s.kept, s.kept_at = new(s.values, B, most, s.comm_qkv.shape[1]), torch.empty(steps, B, K, dtype=torch.int32)
+        s.kept, s.kept_at = new(s.values, B, most, s.comm_qkv.shape[1]), torch.empty_like(s.slots)

@@ -172,6 +172,14 @@ def new(like: Tensor, *shape: int) -> Tensor:
     return like.new_empty(size + _PADDED_BYTES // like.element_size())[:size].view(shape)
 
 
+def padded(tensor: Tensor) -> Tensor:
+    """A tensor from :func:`new` as it is; a copy with room behind it if somebody has copied it without."""
+    end = tensor.storage_offset() * tensor.element_size() + tensor.nbytes
+    if tensor.untyped_storage().nbytes() >= end + _PADDED_BYTES or not tensor.is_floating_point():
+        return tensor
+    return new(tensor, *tensor.shape).copy_(tensor)
+
+
 def _in_loop(cell: RIMCell, s: Tape, forward: bool) -> dict[str, Tensor]:
     """The weights that the loops multiply with: biases only in the forward, and the input's not if that was done
     beforehand."""
@@ -210,6 +218,12 @@ def library(dtype: torch.dtype) -> Any:
     if reason is not None:
         _warn(reason)
     return loops
+
+
+@torch.compiler.assume_constant_result
+def has_library(dtype: torch.dtype) -> bool:
+    """Whether there is one. Compilers do not look in here."""
+    return library(dtype) is not None
 
 
 def loops_here() -> str:

@@ -13,10 +13,12 @@ from rims_rl.core.rims.cell import RIMCell
 from rims_rl.core.rims.engines.c_loops import CLoops
 from rims_rl.core.rims.engines.engine import Engine
 from rims_rl.core.rims.engines.loops import PLAIN
+from rims_rl.core.rims.engines.operators import COperator
 from rims_rl.core.rims.engines.readable import Readable
 from rims_rl.core.rims.engines.torch_loops import TorchLoops
 
 ENGINES: dict[str, Engine] = {"c": CLoops(), "torch": TorchLoops(), "readable": Readable()}  # the fastest first
+OPERATOR = COperator()
 
 
 def check_engine(engine: str) -> None:
@@ -28,6 +30,9 @@ def check_engine(engine: str) -> None:
 def choose_engine(wanted: str, cell: RIMCell, x: Tensor, h: Tensor, c: Tensor) -> Engine:
     """The engine that is wanted, with ``"auto"`` the fastest, or the next one that can run ``cell`` over ``x``; a
     warning says why."""
+    # An exported program is to run elsewhere: without our operator, unless that is wanted.
+    if torch.compiler.is_compiling() and wanted in (("c",) if torch.compiler.is_exporting() else ("auto", "c")):
+        return OPERATOR if OPERATOR.refusal(cell, x) is None else ENGINES["readable"]
     if wants_plain_operations((x, h, c)):
         return ENGINES["readable"]
     engine = fastest(cell, x) if wanted == "auto" else ENGINES[wanted]

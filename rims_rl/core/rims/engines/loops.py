@@ -37,8 +37,9 @@ class Loops(Engine):
         known = cell.asleep in self.asleep and cell.activation in self.activation
         if options != _PAPER or not known or (cell.balance and not self.balances):
             return "it has options that are not the paper's"
-        # pruning has hooks; parametrizations are a module in the cell
-        if cell.has_hooks() or "parametrizations" in cell._modules or type(cell._parameters["weight_hh"]) not in PLAIN:
+        # pruning has hooks; parametrizations are a module in the cell; torch.export puts stand-ins in place of weights
+        made = cell.has_hooks() or "parametrizations" in cell._modules
+        if made or not (type(cell._parameters["weight_hh"]) in PLAIN or torch.compiler.is_exporting()):
             return "it has hooks, or weights that are made of others"
         return None
 
