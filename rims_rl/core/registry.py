@@ -150,6 +150,8 @@ def make_core(
         if wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
             known = f"its options are {', '.join(names)}" if (names := _option_names(factory)) else "it has none"
             name = wrong[1]
+            if name not in options:
+                raise ValueError(f"core {core!r} {CONTRACT}; what you name takes no {name}") from error
             raise ValueError(f"core {core!r} has no option {name!r} (value {options.get(name)!r}); {known}") from error
         if isinstance(error, TypeError) or "." in core:
             reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from rims_rl.common.errors import UserError
 from rims_rl.common.figures import save_figure
@@ -185,9 +187,16 @@ def _notes(runs: Sequence[TrainedRun]) -> list[str]:
 def _draw(envs: dict[str, Any]) -> Figure:
     """A panel for each environment, a line for each group."""
     labels = list(dict.fromkeys(label for one in envs.values() for label in one["groups"]))
+    seeds = {label: max(len(one["groups"][label]["seeds"]) for one in envs.values() if label in one["groups"])
+             for label in labels}  # fmt: skip
     columns = min(3, len(envs))
-    rows = math.ceil(len(envs) / columns)
-    figure = Figure(figsize=(max(7.0, 4.5 * columns), 3.4 * rows + 0.25 * len(labels) + 0.4), layout="constrained")
+    rows, width = math.ceil(len(envs) / columns), max(7.0, 4.5 * columns)
+    names = [
+        textwrap.fill(f"{label}, {seeds[label]} seed{'s' if seeds[label] > 1 else ''}", int(14 * width))
+        for label in labels
+    ]
+    lines = sum(name.count("\n") + 1 for name in names)
+    figure = Figure(figsize=(width, 3.4 * rows + 0.2 * lines + 0.4), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}
     for (env, one), axes in zip(envs.items(), panels, strict=False):
@@ -201,11 +210,9 @@ def _draw(envs: dict[str, Any]) -> Figure:
         axes.set(title=env, xlabel="steps", ylabel="score of an episode")
         axes.axvline(one["steps"], color="0.6", lw=0.8, ls=":")
         axes.set_xlim(0)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k: long numbers would run into each other
         axes.grid(alpha=0.3)
     for axes in panels[len(envs) :]:
         axes.set_axis_off()
-    seeds = {label: max(len(one["groups"][label]["seeds"]) for one in envs.values() if label in one["groups"])
-             for label in labels}  # fmt: skip
-    names = [f"{label}, {seeds[label]} seed{'s' if seeds[label] > 1 else ''}" for label in labels]
     figure.legend([handles[label] for label in labels], names, loc="outside lower center", fontsize=9)
     return figure

@@ -79,6 +79,7 @@ def test_somebody_elses_core_is_imported_only_with_trust_or_if_it_is_there(folde
         ("wrong_cores.Broken", "must make a rims_rl.core.Core, .* failed at x of shape .* AttributeError: 'Broken'"),
         ("wrong_cores.Bent", r"it gave the shapes \[\(2, 3, 1\), .* instead of \[\(2, 3, 8\)"),
         ("wrong_cores.linear", "must make a rims_rl.core.Core, .*got Linear"),
+        ("torch.nn.Linear", "must make a rims_rl.core.Core, .*takes no num_layers"),
         ("wrong_cores.both_ways", "must have batch_first=False, bidirectional=False and proj_size=0, got GRU"),
         ("wrong_cores.unwilling", "core 'wrong_cores.unwilling' cannot be made with .*: ValueError: not today"),
         ("wrong_cores.nothing", "core wrong_cores.nothing: the module wrong_cores has no nothing"),
