@@ -159,7 +159,8 @@ def test_shipped_suites_are_what_they_say():
     plans = {name: read_plan(name) for name in shipped()}
     assert {name: len(plan.all_jobs) for name, plan in plans.items()} == {
         "smoke": 2 * 2,
-        "novel_distractors": 4 * 2 * 5,
+        "novel_distractors": 5 * 2 * 5,
+        "novel_distractors_cells": 4 * 5,
         "atari_paper": 41 * 4 * 3,
         "atari_no_input_attention": 30 * 3 * 3,
         # of each seed: rims and lstm on sources and from scratch on targets, then with what each or all sources gave
@@ -183,10 +184,12 @@ def parameters(job):
     return sum(model.policy.parameter_counts().values())
 
 
-def test_policies_that_are_compared_for_novel_distractors_have_nearly_equal_parameter_counts():
-    for algo in ("ppo", "a2c"):
-        counts = [parameters(job) for job in read_plan("novel_distractors").jobs if (job.algo, job.seed) == (algo, 0)]
-        assert len(counts) == 4 and max(counts) < 1.02 * min(counts)
+@pytest.mark.parametrize("suite", ["novel_distractors", "novel_distractors_cells"])
+def test_policies_that_are_compared_for_novel_distractors_have_nearly_equal_parameter_counts(suite):
+    plan = read_plan(suite)
+    for algo in plan.suite.algos:
+        counts = [parameters(job) for job in plan.jobs if (job.algo, job.seed) == (algo, 0)]
+        assert len(counts) == len(plan.suite.cores) and max(counts) < 1.02 * min(counts)
 
 
 def test_mechanisms_that_are_compared_have_nearly_equal_parameter_counts():
