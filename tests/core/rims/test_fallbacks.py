@@ -12,7 +12,12 @@ from rims_rl import RIM, RIMCell
 from rims_rl.core import LSTM, engine_of, weights_at_rest
 from rims_rl.core.rims.engines import c_loops
 
-KINDS = {"C": {}, "C, set": {"input_heads": 2}, "C, GRU": {"cell": "gru"}, "torch": {"position_competition": True}}
+KINDS = {
+    "C": {},
+    "C, set": {"input_heads": 2},
+    "C, GRU": {"cell": "gru"},
+    "C, positions": {"position_competition": True},
+}
 kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 
 
@@ -263,7 +268,8 @@ def test_gradients_of_many_outputs_at_once_are_refused_in_one_sentence(options):
 def test_the_engine_that_would_run_a_core_is_named(monkeypatch):
     assert engine_of(make()) == engine_of(torch.nn.Sequential(make(), make(num_layers=2))) == "C"
     assert engine_of(make(cell="gru")) == engine_of(make(comm_top_k=2)) == engine_of(make(activation="at_most")) == "C"
-    others = make(own_elements=True), make(dtype=torch.bfloat16), make(device="meta"), LSTM(5, 18)
+    assert engine_of(make(own_elements=True)) == engine_of(make(position_competition=True)) == "C"
+    others = RIM(5, 129, 129, 4), make(dtype=torch.bfloat16), make(device="meta"), LSTM(5, 18)
     assert [engine_of(other) for other in others] == ["torch"] * 4
     monkeypatch.setattr(c_loops, "has_library", lambda dtype: False)
     assert engine_of(make()) == "torch"

@@ -14,6 +14,7 @@ CASES = {
     "drift": {"asleep": "drift"},
     "GRU": {"cell": "gru"},
     "a set, two heads": {"input_heads": 2},
+    "positions": {"input_heads": 2, "position_competition": True},
     "no communication": {"communication": False},
     "no input attention": {"input_attention": False},
     "all active": {"num_active": 4},

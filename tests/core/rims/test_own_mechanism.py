@@ -216,9 +216,11 @@ def test_an_engine_that_is_asked_for_is_the_one_or_a_warning_says_why_not(engine
 
 
 def test_what_c_does_not_know_runs_in_torch_and_says_so(recwarn):
-    rim = RIM(5, 18, 6, 4, position_competition=True, engine="c")
+    rim = RIM(5, 129, 129, 4, engine="c")
     rim(torch.randn(4, 2, 5))
-    assert "no position_competition or own_elements; torch does" in str(recwarn.pop().message)
+    assert "129 RIMs or 1 elements are too many for the loops in C; torch does" in str(recwarn.pop().message)
+    RIM(5, 18, 6, 4, position_competition=True, engine="torch")(torch.randn(4, 2, 5))
+    assert "no position_competition or own_elements; readable does" in str(recwarn.pop().message)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,6 @@ class CLoops(Loops):
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         elements = x.shape[2] if cell.input_attention else 1
-        if cell.position_competition or cell.own_elements:
-            return "the loops in C have no position_competition or own_elements"
         if cell.num_rims > 128 or elements > 4096:  # sizes of arrays on the stack
             return f"{cell.num_rims} RIMs or {elements} elements are too many for the loops in C"
         if x.device.type != "cpu":
@@ -53,6 +51,8 @@ class CLoops(Loops):
     def forward(
         self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
+        if cell.own_elements:
+            cell.foreign(s.values.shape[2], s.values.device)  # says if there are not enough
         s.values = s.values.contiguous()
         s.keys = None if s.keys is None else s.keys.contiguous()
         s.h_0, s.h = h.contiguous(), output
@@ -122,8 +122,10 @@ class CLoops(Loops):
         K, active = cell.num_rims, s.active.squeeze(-1).permute(1, 2, 0)
         if s.keys is None:
             attention = F.pad((active / elements).unsqueeze(-1).expand(-1, -1, -1, elements), (0, 1))
+        elif is_one_element(cell, s):
+            attention = torch.cat([1 - s.null, s.null], -1)
         else:
-            attention = torch.cat([1 - s.null, s.null], -1) if is_one_element(cell, s) else s.attention.mean(2)
+            attention = s.attention.clamp_min(0).mean(2)  # negative where others keep the element
         if not cell.communication:
             return attention, active.new_zeros(T, B, K, K)
         listens = active != 0 if cell.asleep != "listen" else torch.ones_like(active, dtype=torch.bool)

@@ -33,6 +33,7 @@ _TYPES = {torch.float32: "float", torch.float64: "double"}
 ASLEEP = {"keep": 0, "drift": 1, "listen": 2}  # as the loops count them
 _SIZES = (
     "T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "S", "num_active", "asleep", "gru", "top_k", "saves",
+    "keepers",
 )  # fmt: skip
 # What the struct of loops.c holds, in its order, and along which of steps t, RIMs or places k and batch rows b it goes.
 _TENSORS = {
@@ -46,7 +47,7 @@ _TENSORS = {
 }  # fmt: skip
 _STATES = ("h_0", "c_0", "h", "c", "d_out", "d_h", "d_c")  # these have the units of all RIMs side by side
 _WEIGHTS = ("bias", "bias_hh", "input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")  # in their order there
-_ROOM = ("zeros", "preference", "slots", "kept_at")
+_ROOM = ("zeros", "preference", "own", "slots", "kept_at")
 
 _one_at_a_time = threading.Lock()  # two threads would write to the same files
 _warned = False
@@ -92,11 +93,14 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
     competes = cell.competes and s.replayed is None
     layer = Layer(*sizes, s.gates.shape[2], cell.num_active if competes else 0, ASLEEP[cell.asleep], cell.cell == "gru")
     layer.top_k, layer.saves = cell.comm_top_k or 0, len(s.slots) == T
+    layer.keepers = cell.num_active if cell.position_competition else 0
     layer.null_bound = cell.null_bound if cell.activation == "at_most" else math.inf
     layer.held, layer.laid_out = [tape], {}
     weights = _in_loop(cell, s, turned)
     layer.threads = _threads(T, B, sum(weight.numel() for weight in weights.values()))
     room = {"zeros": s.values.new_zeros(max(H, V)), "preference": _preference(cell, s.values), "slots": s.slots}
+    if cell.own_elements:
+        room["own"] = torch.tensor(cell.rims, dtype=torch.int32)
     if cell.communication:
         room["kept_at"] = s.kept_at
     for key, tensor in room.items():

@@ -41,11 +41,12 @@ typedef struct { /* weights of all RIMs, in panels: columns that lie side by sid
 
 typedef struct {
     long T, B, K, H, N, n, d, w, m, e, v, S, num_active, asleep, gru, top_k, saves;
+    long keepers; /* how many RIMs keep an element, those that attend to it most; 0: all */
     double null_bound; /* of attention on null, beyond which nobody is active */
     rows keep;         /* 0 where the state is set to zero before the step; or absent */
     rows keys, values; /* absent keys: nobody attends, all read */
     rows reads;        /* values times weight_ih of each RIM, if this was done beforehand */
-    rows attention;    /* of a set: (n, K, N + 1) for each row of the batch */
+    rows attention;    /* of a set: (n, K, N + 1) for each row of the batch; negative where others keep the element */
     rows null;         /* of one element: attention on null of each RIM */
     rows h_0, c_0, h, c;                      /* the first state, h after each step, and the last c */
     rows active;                              /* 1 or 0; given if nobody competes */
@@ -58,6 +59,7 @@ typedef struct {
     weights bias, bias_hh, input_query, weight_ih, weight_hh, comm_qkv, comm_out;
     real *zeros;                              /* as many as a state or a row of qkv has */
     real *preference;                         /* of each RIM, taken from its attention on null where they compete; or absent */
+    int *own;                                 /* the one element that a RIM may look at; or absent */
     int *slots, *kept_at;                     /* (T, B, K): places; rows of kept, of which each row of the batch has its own */
 } layer;
 
@@ -311,8 +313,12 @@ INLINE long rank(const real *of, long count, long k) {
     return before;
 }
 
-/* Attention of all RIMs over a set, and their attention on null, averaged over heads. */
-static void attend(const layer *l, long t, long b, const rows *query, real *null) {
+/* Of attention as it is kept: what a RIM reads with. */
+INLINE real used(real attention) { return attention > 0 ? attention : 0; }
+
+/* Attention of all RIMs over a set; averaged over heads, that on null and, for `by`, by which they compete, the same, or
+ * minus what is left to them of the elements. */
+static void attend(const layer *l, long t, long b, const rows *query, real *null, real *by) {
     const long K = l->K, N = l->N, n = l->n, d = l->d;
     const real scale = 1 / sqrt((double)d);
     real *attention = row(&l->attention, t, 0, b);
@@ -320,13 +326,32 @@ static void attend(const layer *l, long t, long b, const rows *query, real *null
         for (long k = 0; k < K; k++) {
             real *logits = attention + (head * K + k) * (N + 1);
             const real *of_rim = row(query, 0, k, b) + head * d, *keys = row(&l->keys, t, 0, b) + head * d;
-            for (long i = 0; i < N; i++) logits[i] = scale * dot(of_rim, keys + i * n * d, d);
+            for (long i = 0; i < N; i++)
+                logits[i] = l->own && i != l->own[k] ? -INFINITY : scale * dot(of_rim, keys + i * n * d, d);
             logits[N] = 0;
         }
     softmax(attention, n * K, N + 1);
+    for (long k = 0; k < K && l->own; k++) /* exactly nothing, which the exponential of a float is not */
+        for (long head = 0; head < n; head++)
+            for (long i = 0; i < N; i++)
+                if (i != l->own[k]) attention[(head * K + k) * (N + 1) + i] = 0;
     fill(null, 0, K);
     for (long head = 0; head < n; head++)
         for (long k = 0; k < K; k++) null[k] += attention[(head * K + k) * (N + 1) + N] / n;
+    copy(by, null, K);
+    if (!l->keepers) return;
+    fill(by, 0, K);
+    for (long i = 0; i < N; i++) {
+        real mean[K];
+        fill(mean, 0, K);
+        for (long head = 0; head < n; head++)
+            for (long k = 0; k < K; k++) mean[k] -= attention[(head * K + k) * (N + 1) + i] / n;
+        for (long k = 0; k < K; k++)
+            if (rank(mean, K, k) < l->keepers)
+                by[k] += mean[k];
+            else
+                for (long head = 0; head < n; head++) attention[(head * K + k) * (N + 1) + i] *= -1;
+    }
 }
 
 static void read_set(const layer *l, long t, long k, long b) {
@@ -336,16 +361,15 @@ static void read_set(const layer *l, long t, long k, long b) {
     for (long head = 0; head < n; head++) {
         const real *attention = row(&l->attention, t, 0, b) + (head * l->K + k) * (l->N + 1);
         for (long i = 0; i < l->N; i++)
-            add_scaled(read + head * w, attention[i], row(&l->values, t, 0, b) + (i * n + head) * w, w);
+            add_scaled(read + head * w, used(attention[i]), row(&l->values, t, 0, b) + (i * n + head) * w, w);
     }
     if (l->read_mask.at) multiply(read, row(&l->read_mask, t, k, b), n * w);
 }
 
-/* Who is active: those with the least attention on null, of equal ones the first. */
-static void compete(const layer *l, long t, long b, const real *null) {
-    real by[l->K];
+/* Who is active: those with the least in `by`, of equal ones the first. */
+static void compete(const layer *l, long t, long b, const real *null, real *by) {
     for (long k = 0; k < l->K; k++) {
-        by[k] = null[k] - (l->preference ? l->preference[k] : 0);
+        if (l->preference) by[k] -= l->preference[k];
         if (isnan(by[k])) by[k] = INFINITY; /* so that never more are active than there are places */
     }
     for (long k = 0; k < l->K; k++)
@@ -525,12 +549,12 @@ static void forward_rows(const layer *l, long begin, long end) {
             set_product(k, count, a, H, &l->input_query, o, queries);
         }
         for (long b = begin; b < end; b++) {
-            real null[K];
-            if (l->attention.at) attend(l, t, b, &query, null);
+            real null[K], by[K];
+            if (l->attention.at) attend(l, t, b, &query, null, by);
             for (long k = 0; k < K && l->null.at; k++) /* minus the logit of x is the log-odds of null */
-                null[k] = *row(&l->null, t, k, b) =
+                by[k] = null[k] = *row(&l->null, t, k, b) =
                     sigmoid(-scale * dot(row(&query, 0, k, b), row(&l->keys, t, 0, b), queries));
-            if (l->num_active) compete(l, t, b, null);
+            if (l->num_active) compete(l, t, b, null, by);
             int slot = 0;
             for (long k = 0; k < K; k++) *of_step(l, l->slots, t, k, b) = moves(l, t, k, b) ? slot++ : -1;
             for (long k = 0; k < K && l->query.at; k++)
@@ -647,12 +671,12 @@ static void read_backward(const layer *l, long t, long k, long b, const real *d_
         real sum = 0;
         for (long i = 0; i < N; i++) {
             const long at = (i * n + head) * w;
-            d_logits[i] = attention[i] * dot(d_read + head * w, row(&l->values, t, 0, b) + at, w);
+            d_logits[i] = used(attention[i]) * dot(d_read + head * w, row(&l->values, t, 0, b) + at, w);
             sum += d_logits[i];
-            add_scaled(row(&l->d_values, t, 0, b) + at, attention[i], d_read + head * w, w);
+            add_scaled(row(&l->d_values, t, 0, b) + at, used(attention[i]), d_read + head * w, w);
         }
         for (long i = 0; i < N; i++) {
-            const real d_logit = scale * (d_logits[i] - attention[i] * sum);
+            const real d_logit = scale * (d_logits[i] - (real)fabs((double)attention[i]) * sum);
             const long at = (i * n + head) * d;
             add_scaled(d_query + head * d, d_logit, row(&l->keys, t, 0, b) + at, d);
             add_scaled(row(&l->d_keys, t, 0, b) + at, d_logit, query + head * d, d);

@@ -27,7 +27,7 @@ from rims_rl.core.rims.trace import Records
 OPTIONS = (
     "input_size", "hidden_size", "num_rims", "num_active", "cell", "input_heads", "input_key_size", "input_value_size",
     "comm_heads", "comm_key_size", "comm_value_size", "comm_top_k", "input_attention", "communication", "asleep",
-    "activation", "null_bound",
+    "activation", "null_bound", "position_competition",
 )  # fmt: skip
 _LOOPS, _READABLE = CLoops(), Readable()
 
@@ -38,8 +38,9 @@ class COperator(Engine):
     name = "C"
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
-        if cell.balance or cell.forced is not None or (cell.training and cell.input_dropout + cell.comm_dropout > 0):
-            return "the operator has neither balance nor dropout, and forces nobody"
+        dropout = cell.training and cell.input_dropout + cell.comm_dropout > 0
+        if cell.balance or cell.forced is not None or cell.own_elements or dropout:
+            return "the operator has no balance, own_elements and dropout, and forces nobody"
         return _LOOPS.refusal(cell, x)
 
     def run(

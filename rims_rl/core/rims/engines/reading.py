@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rims_rl.core.rims.cell import RIMCell, order, smallest
+from rims_rl.core.rims.cell import RIMCell, order
 from rims_rl.core.rims.engines.tape import Gradients, Tape, add
 
 
@@ -103,10 +103,6 @@ class Set:
             self.query_of = s.buffers("query", 0, T, (B * n, K, d), save)
             self.attention_of = s.buffers("attention", 0, T, (B * n, K, N + 1), save)
             self.read_of = s.buffers("read", 1, T, (K, B, V), save)
-            self.foreign = F.pad(cell.foreign(N, s.values.device), (0, 1)) if cell.own_elements else None
-            s.kept = None
-            if cell.position_competition:
-                self.kept_of = s.buffers("kept", 0, T, (B * n, K, N + 1), save)
         else:
             self.d_logits, self.d_read = torch.empty_like(s.attention), new(T, B * n, K, V // n)
             self.d_query = new(K, T, B, n * d)
@@ -120,16 +116,8 @@ class Set:
         query = torch.bmm(h, s.input_query.transpose(1, 2)).view(K, B, n, -1)
         self.query_of[t].view(B, n, K, -1).copy_(query.permute(1, 2, 0, 3))
         logits = torch.bmm(self.query_of[t], s.key_rows[t].transpose(1, 2))
-        if self.foreign is not None:
-            logits.masked_fill_(self.foreign, -math.inf)
         weights = torch.softmax(logits, -1, out=self.attention_of[t])
-        mean = weights.view(B, n, K, -1).mean(1)
-        null = mean[..., -1]
-        if self.cell.position_competition:
-            kept = smallest(-mean[..., :-1], self.cell.num_active, dim=1)  # (B, K, N)
-            self.kept_of[t].view(B, n, K, -1).copy_(F.pad(kept, (0, 1), value=True).unsqueeze(1))
-            weights = weights * self.kept_of[t]
-            null = -(mean[..., :-1] * kept).sum(-1)
+        null = weights.view(B, n, K, -1)[..., -1].mean(1)
         if self.cell.num_active < K and s.replayed is None:
             first = order(self.cell.forced_first(null, dim=1), dim=1)
             active.scatter_(0, first[:, : self.cell.num_active].t().unsqueeze(-1), 1)
@@ -148,8 +136,6 @@ class Set:
             d_read.mul_(s.read_mask[:, t])
         self.d_read[t].view(B, n, K, -1).copy_(d_read.view(K, B, n, -1).permute(1, 2, 0, 3))
         d_weights = torch.bmm(self.d_read[t], s.value_rows[t].transpose(1, 2)).mul_(s.attention[t])
-        if s.kept is not None:
-            d_weights.mul_(s.kept[t])
         total = d_weights.sum(-1, keepdim=True)
         d_logits = torch.addcmul(d_weights, s.attention[t], total, value=-1, out=self.d_logits[t])
         d_query = torch.bmm(d_logits, s.key_rows[t]).view(B, n, K, -1)
@@ -160,14 +146,13 @@ class Set:
         self, d_inp: Tensor, h_prev: Tensor, rows: list[Tensor] | None, gradients: Gradients
     ) -> tuple[Tensor, Tensor]:
         s, (T, B, N, _), n = self.s, self.s.values.shape, self.cell.input_heads
-        weights = s.attention if s.kept is None else s.attention * s.kept
 
         def per_element(a: Tensor, b: Tensor) -> Tensor:  # (T, B * n, K, N + 1), (T, B * n, K, i) -> (T, B, N, n * i)
             product = torch.matmul(a[..., :N].transpose(2, 3), b)
             return product.view(T, B, n, N, -1).transpose(2, 3).flatten(3)
 
         d_keys = per_element(self.d_logits, s.query).mul_(1 / math.sqrt(self.cell.input_key_size))
-        d_values = per_element(weights, self.d_read)
+        d_values = per_element(s.attention, self.d_read)
         add_weight_gradient(gradients, "input_query", self.d_query, h_prev, rows)
         add_weight_gradient(gradients, "weight_ih", d_inp, s.read, rows)
         return d_keys, d_values

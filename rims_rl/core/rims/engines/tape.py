@@ -43,7 +43,6 @@ class Tape:
     query: Tensor  # (T, B * n, K, d)
     attention: Tensor  # (T, B * n, K, N + 1); in C (T, B, n, K, N + 1)
     read: Tensor  # (K, T, B, V)
-    kept: Maybe  # (T, B * n, K, N + 1): what competition at positions left; for C see below
 
     # what happens then
     active: Tensor  # (K, T, B, 1)
@@ -64,7 +63,8 @@ class Tape:
     from_state: Tensor  # what a GRU's gates get from h
     updated: Tensor  # h before communication
     read_gates: Maybe  # as ``reads``
-    kept_at: Tensor  # (T, B, K) int: which row of ``kept``, (B, rows, .), holds what others hear of one without a place
+    kept_at: Tensor  # (T, B, K) int: which row of ``kept`` holds what others hear of one without a place
+    kept: Tensor  # (B, rows, m * (2 e + v))
 
     def __init__(self, **tensors: Maybe) -> None:
         vars(self).update(tensors)

@@ -33,6 +33,11 @@ from rims_rl.core.rims.engines.tape import Gradients, Tape, add
 class TorchLoops(Loops):
     name = key = "torch"
 
+    def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
+        if cell.position_competition or cell.own_elements:
+            return "the loops in torch have no position_competition or own_elements"
+        return super().refusal(cell, x)
+
     def forward(
         self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
@@ -190,7 +195,7 @@ class TorchLoops(Loops):
         elif is_one_element(cell, s):
             attention = torch.cat([1 - s.null, s.null], -1).permute(1, 2, 0, 3)
         else:
-            attention = s.attention if s.kept is None else s.attention * s.kept
+            attention = s.attention
             attention = attention.view(T, B, cell.input_heads, K, -1).mean(2)
         if not cell.communication:
             return attention, active.new_zeros(T, B, K, K)
