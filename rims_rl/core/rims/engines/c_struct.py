@@ -224,7 +224,7 @@ def library(dtype: torch.dtype) -> Any:
     return loops
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def has_library(dtype: torch.dtype) -> bool:
     """Whether there is one. Compilers do not look in here."""
     return library(dtype) is not None

@@ -97,7 +97,8 @@ def scan_backward(options: str, given: list[Tensor | None], written: list[Tensor
         setattr(tape, name, padded(tensor))
     tape.read_gates, tape.reads = getattr(tape, "read_gates", None), getattr(tape, "reads", None)
     gradients: Gradients = {}
-    of_input = _LOOPS.backward(cell, tape, *(part.contiguous() for part in d), gradients, {})
+    d_output, d_h, d_c = (part.contiguous() for part in d)
+    of_input = _LOOPS.backward(cell, tape, d_output, d_h, d_c, gradients, {})
     return [part for part in of_input if part is not None] + [gradients[name] for name in _weights(cell)]
 
 
