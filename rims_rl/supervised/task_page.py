@@ -20,6 +20,7 @@ from rims_rl.supervised.job import read_result
 from rims_rl.supervised.task import Task, load
 from rims_rl.supervised.task_figures import CAPTIONS, Group, figures, highest, shown, value
 from rims_rl.supervised.training import DIVERGED, diverged
+from rims_rl.supervised.translation_page import corpora_section, translations_section
 
 PAPER = "supervised_paper.yml"
 ROLLED_OUT = (4, 5)
@@ -38,9 +39,16 @@ def write_page(task: type[Task], results: Path) -> TaskPage:
         raise UserError(f"{results / task.name} has no results; run some first: rims-rl supervised {task.name}")
     out = results / f"{task.name}.md"
     sections = [_heading(task, groups), _settings(task, groups)]
-    for number, family in enumerate(_families(groups)):
-        sections += [*_tables(task, family), *_frames(family), *_differences(task, family), *_ablations(task, family)]
+    for number, family in enumerate(_families(task, groups)):
+        sections += [
+            *corpora_section(family),
+            *_tables(task, family),
+            *_frames(family),
+            *_differences(task, family),
+            *_ablations(task, family),
+        ]
         sections += _pictures(task, family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
+        sections += translations_section(family)
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
     return TaskPage(out, sum(len(group) for group in groups.values()))
@@ -50,7 +58,9 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     """Setting in words -> its results, RIMs first."""
     found = [read_result(path) for path in sorted((results / task.name).glob("*.json"))]
     groups: dict[str, Group] = {}
-    found.sort(key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(result), _seed(result)))
+    found.sort(
+        key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(task, result), _seed(result))
+    )
     shared = _shared(task, found)
     for result in found:
         config = result["definition"]["config"]
@@ -59,11 +69,14 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     return groups
 
 
-def _families(groups: dict[str, Group]) -> list[dict[str, Group]]:
-    """Settings whose first test is the same: only these can be compared, on the tests that they have in common."""
-    families: dict[str, dict[str, Group]] = {}
+def _families(task: type[Task], groups: dict[str, Group]) -> list[dict[str, Group]]:
+    """Settings whose first test is the same, of the same data: only these can be compared, on the tests that they have
+    in common."""
+    families: dict[tuple[Any, ...], dict[str, Group]] = {}
     for label, group in groups.items():
-        families.setdefault(next(iter(group[0]["tests"])), {})[label] = group
+        config = group[0]["definition"]["config"]
+        same = next(iter(group[0]["tests"])), *(config[key] for key in task.data_settings)
+        families.setdefault(same, {})[label] = group
     return list(families.values())
 
 
@@ -85,6 +98,8 @@ def _shared(task: type[Task], results: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _option(key: str, value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = "+".join(value)
     return f"no {key.replace('_', ' ')}" if value is False else f"{key}={value}"
 
 
@@ -114,10 +129,11 @@ def _settings(task: type[Task], groups: dict[str, Group]) -> str:
         iterations = ", ".join(f"{result['iterations']:,}" for result in group)
         top = highest([group])
         last = ", ".join(_loss(result["curve"][-1][1], top) if result["curve"] else "–" for result in group)
-        parameters = group[0]["parameters"]["core"]
+        parameters = group[0]["parameters"][task.counted]
         hours = sum(result["seconds"]["training"] for result in group) / 3600
         rows.append([label, solved, f"{lost} of {len(group)}", iterations, last, f"{parameters:,}", f"{hours:.2f}"])
-    head = ["setting", "solved", "diverged", "iterations", "last training loss", "parameters of the core", "hours"]
+    counted = "parameters of the core" if task.counted == "core" else "parameters"
+    head = ["setting", "solved", "diverged", "iterations", "last training loss", counted, "hours"]
     return (
         "## What was trained\n\nSolved: training stopped early, with a loss as low as was asked for. Diverged: the "
         f"training loss rose above {DIVERGED} times its first value (each is the mean of 100 iterations), or was no "
@@ -137,7 +153,7 @@ class PaperRow(NamedTuple):
     """A row of supervised_paper.yml."""
 
     sizes: dict[str, Any]  # core, num_rims, num_active, hidden_size, as far as the paper says
-    options: dict[str, Any]
+    options: dict[str, Any]  # of the core, and settings of the task
     tests: dict[str, float]
 
     def __str__(self) -> str:
@@ -146,8 +162,10 @@ class PaperRow(NamedTuple):
     def is_of(self, config: dict[str, Any]) -> bool:
         """Whether it is of this setting. What RIMs leave out is among the core's options."""
         whole = {"input_attention": True, "communication": True}
-        same = all(config[key] == value for key, value in self.sizes.items())
-        return same and whole | self.options == whole | {k: v for k, v in config["core_kwargs"].items() if k in whole}
+        settings = self.sizes | {key: value for key, value in self.options.items() if key in config}
+        options = {key: value for key, value in self.options.items() if key not in config}
+        same = all(config[key] == value for key, value in settings.items())
+        return same and whole | options == whole | {k: v for k, v in config["core_kwargs"].items() if k in whole}
 
 
 def _paper_rows(task: type[Task], measure: str, tests: Iterable[str]) -> list[PaperRow]:
@@ -265,14 +283,15 @@ def _not_run(rows: list[PaperRow]) -> str:
 
 
 def _differences(task: type[Task], groups: dict[str, Group]) -> list[str]:
-    """For each width: every other memory minus the RIMs of that width, so that only the memory differs."""
+    """For each width, or whatever the task compares at: every other memory minus the RIMs that have the same, so that
+    only the memory differs."""
     parts = []
-    by_width: dict[int, dict[str, Group]] = {}
+    alike: dict[str, dict[str, Group]] = {}
     for label, group in groups.items():
-        by_width.setdefault(group[0]["definition"]["config"]["hidden_size"], {})[label] = group
-    for same_width in by_width.values():
-        rims = {label: group for label, group in same_width.items() if _is_rims(group)}
-        others = {label: group for label, group in same_width.items() if label not in rims}
+        alike.setdefault(str(group[0]["definition"]["config"][task.compared_at]), {})[label] = group
+    for same in alike.values():
+        rims = {label: group for label, group in same.items() if _is_rims(group)}
+        others = {label: group for label, group in same.items() if label not in rims}
         if rims and others:
             reference = _reference(task, rims)
             parts.append(f"## Against {reference}\n\n" + _against(task, reference, rims[reference], others))
@@ -294,8 +313,10 @@ def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
         sizes = [config["num_rims"], config["num_active"], options, config["hidden_size"]]
         cells = [_cell(task, group, test, measure, top) for test in tests]
         if paper:
-            theirs = next((row for row in paper if row.is_of(config | {"hidden_size": row.sizes["hidden_size"]})), None)
-            sizes.append(theirs.sizes["hidden_size"] if theirs else "–")
+            theirs = next(
+                (row for row in paper if row.is_of({**config, "hidden_size": row.sizes.get("hidden_size")})), None
+            )
+            sizes.append(theirs.sizes.get("hidden_size", "–") if theirs else "–")
             pairs = ([cell, f"{theirs.tests[t]:g}" if theirs else "–"] for t, cell in zip(tests, cells, strict=True))
             cells = [cell for pair in pairs for cell in pair]
         rows.append([*sizes, *cells])
@@ -384,9 +405,10 @@ def _provenance(groups: dict[str, Group]) -> str:
     return "## Where it was run\n\n" + table(["", ""], rows)
 
 
-def _size(result: dict[str, Any]) -> tuple[Any, ...]:
+def _size(task: type[Task], result: dict[str, Any]) -> tuple[Any, ...]:
     config = result["definition"]["config"]
-    return config["core"], -config["hidden_size"], config["num_rims"], config["num_active"]
+    at = config[task.compared_at]
+    return config["core"], -config["hidden_size"], config["num_rims"], config["num_active"], len(str(at))
 
 
 def _seed(result: dict[str, Any]) -> int:
