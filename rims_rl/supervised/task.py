@@ -141,11 +141,17 @@ TRAINING, TESTING = 0, 1  # first number of a generator: no test sequence is amo
 
 
 def load(task: type[Task], settings: Sequence[str] | Mapping[str, Any] = ()) -> TaskConfig:
-    """The settings of a task, and those that are given: by name, or as ``key=value``."""
+    """The settings of a task, and those that are given: by name, or as ``key=value``.
+
+    ``core_kwargs`` that are given are all there are; ``core_kwargs.name`` changes one of them, or of the zoo's.
+    """
     sections, given = shipped_sections(FILE), _by_name(settings)
     layers: list[Layer] = [(f"{FILE}: {name}", sections[name]) for name in ("default", task.name)]
     if (own := f"{task.name} with {given.get('core')}") in sections:
         layers.append((f"{FILE}: {own}", sections[own]))
+    if "core_kwargs" in given:
+        layers.append(("`settings`", {"core_kwargs": {}}))  # what mappings do in layers is to be merged
+        given = {"core_kwargs": given["core_kwargs"]} | given  # before single ones, in whatever order they came
     if given:
         layers.append(("`settings`", given))
     return validate(task.config_class, layers)[0]
