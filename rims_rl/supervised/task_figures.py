@@ -65,8 +65,8 @@ CAPTIONS = {
     "saw its own.",
     "attention": "Translations of the same sentences, in the first seed that did not diverge: the decoder's attention "
     "to each piece of the sentence (▁ begins a word) while it says each of its own. Of RIMs also what each of the "
-    "encoder's read of every piece (how little of its attention was on null; white where it was not active), and "
-    "which of the decoder's were active at every piece they said.",
+    "encoder's read of every piece (yellow: all of its attention was on the piece, dark: on null, white: it was not "
+    "active), and which of the decoder's were active at every piece they said.",
     "correlation": "Correlation of each RIM's activity with how much of the balls is in its strip, over training, in "
     "the first seed.",
 }

@@ -15,16 +15,14 @@ from rims_rl.common.figures import save_figure
 from rims_rl.common.files import replacing
 from rims_rl.common.markdown import table
 from rims_rl.common.statistics import mean_difference, summary
-from rims_rl.config.layers import shipped_sections
 from rims_rl.supervised.job import read_result
+from rims_rl.supervised.paper_rows import SIZES, PaperRow, in_words, option_in_words, paper_rows
 from rims_rl.supervised.task import Task, load
 from rims_rl.supervised.task_figures import CAPTIONS, Group, figures, highest, shown, value
 from rims_rl.supervised.training import DIVERGED, diverged
 from rims_rl.supervised.translation_page import corpora_section, translations_section
 
-PAPER = "supervised_paper.yml"
 ROLLED_OUT = (4, 5)
-SIZES = ("core", "num_rims", "num_active", "hidden_size")  # the label says these in words
 
 
 class TaskPage(NamedTuple):
@@ -65,7 +63,7 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     for result in found:
         config = result["definition"]["config"]
         own = [option for option in _options(task, config) if option not in shared]
-        groups.setdefault(_words(config, own), []).append(result)
+        groups.setdefault(in_words(config, own), []).append(result)
     return groups
 
 
@@ -87,28 +85,14 @@ def _options(task: type[Task], config: dict[str, Any]) -> list[str]:
     others = [key for key in ours if key not in (*SIZES, "core_kwargs") and ours[key] != usual.get(key)]
     missing = [key for key in usual if key not in ours]
     if missing == ["input_dropout", "comm_dropout"]:
-        return [*(_option(key, ours[key]) for key in others), "no dropout"]
-    return [*(_option(key, ours[key]) for key in others), *(f"without {key}" for key in missing)]
+        return [*(option_in_words(key, ours[key]) for key in others), "no dropout"]
+    return [*(option_in_words(key, ours[key]) for key in others), *(f"without {key}" for key in missing)]
 
 
 def _shared(task: type[Task], results: Iterable[dict[str, Any]]) -> list[str]:
     """The options that all have, which the page says once."""
     options = [_options(task, result["definition"]["config"]) for result in results]
     return [option for option in options[0] if all(option in others for others in options)] if options else []
-
-
-def _option(key: str, value: Any) -> str:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        value = "+".join(value)
-    return f"no {key.replace('_', ' ')}" if value is False else f"{key}={value}"
-
-
-def _words(sizes: dict[str, Any], more: Iterable[str]) -> str:
-    core = sizes["core"]
-    words = [f"rims {sizes['num_rims']}/{sizes['num_active']}" if core == "rims" else core]
-    if sizes["hidden_size"] is not None:
-        words.append(f"{sizes['hidden_size']} units")
-    return ", ".join([*words, *more])
 
 
 def _heading(task: type[Task], groups: dict[str, Group]) -> str:
@@ -149,41 +133,12 @@ def _loss(loss: float | None, top: float) -> str:
     return f">{top:g}" if loss > top else f"{loss:.3f}"
 
 
-class PaperRow(NamedTuple):
-    """A row of supervised_paper.yml."""
-
-    sizes: dict[str, Any]  # core, num_rims, num_active, hidden_size, as far as the paper says
-    options: dict[str, Any]  # of the core, and settings of the task
-    tests: dict[str, float]
-
-    def __str__(self) -> str:
-        return _words({key: self.sizes.get(key) for key in SIZES}, itertools.starmap(_option, self.options.items()))
-
-    def is_of(self, config: dict[str, Any]) -> bool:
-        """Whether it is of this setting. What RIMs leave out is among the core's options."""
-        whole = {"input_attention": True, "communication": True}
-        settings = self.sizes | {key: value for key, value in self.options.items() if key in config}
-        options = {key: value for key, value in self.options.items() if key not in config}
-        same = all(config[key] == value for key, value in settings.items())
-        return same and whole | options == whole | {k: v for k, v in config["core_kwargs"].items() if k in whole}
-
-
-def _paper_rows(task: type[Task], measure: str, tests: Iterable[str]) -> list[PaperRow]:
-    found = []
-    for table_ in shipped_sections(PAPER).get(task.name, ()):
-        if table_["measure"] == measure and set(table_["tests"]) <= set(tests):
-            for row in table_["rows"]:
-                sizes = {key: value for key, value in zip(SIZES, row, strict=False) if value is not None}
-                found.append(PaperRow(sizes, row[4], dict(zip(table_["tests"], row[5:], strict=True))))
-    return found
-
-
 def _tables(task: type[Task], groups: dict[str, Group]) -> list[str]:
     """One table for each measure: ours, and the paper's where it has one."""
     tests, top = _all_tests(groups), highest(groups.values())
     parts = []
     for measure in _measures(groups):
-        paper = _paper_rows(task, measure, tests)
+        paper = paper_rows(task, measure, tests)
         in_paper = set(paper[0].tests) if paper else set()
         rows = []
         for label, group in groups.items():
@@ -269,7 +224,7 @@ def _not_run(rows: list[PaperRow]) -> str:
     """The paper's other rows, folded: other memories first, then RIMs by what they leave out."""
     kinds: dict[str, list[PaperRow]] = {}
     for row in sorted(rows, key=lambda row: (row.sizes["core"] == "rims", len(row.options))):
-        kind = ", ".join(["RIMs", *(_option(*each) for each in row.options.items())])
+        kind = ", ".join(["RIMs", *(option_in_words(*each) for each in row.options.items())])
         kinds.setdefault(kind if row.sizes["core"] == "rims" else "Other memories", []).append(row)
     parts = []
     for kind, same in kinds.items():
@@ -304,7 +259,7 @@ def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
     if len(rims) < 2:
         return []
     measure, top, reference = _measures(rims)[0], highest(groups.values()), _reference(task, rims)
-    paper = [row for row in _paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
+    paper = [row for row in paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
     tests = list(paper[0].tests) if paper else _all_tests(rims)
     shared, rows = _shared(task, itertools.chain(*groups.values())), []
     for group in rims.values():

@@ -64,7 +64,7 @@ def translations_section(groups: dict[str, Group]) -> list[str]:
 def draw_attention(recorded: dict[str, dict[str, Any]]) -> Figure:
     """A row for each setting, with one sentence of each domain; RIMs have three pictures of each."""
     drawn = {label: record["attention"] for label, record in recorded.items()}
-    heights = [6.4 if "read" in sentences[0] else 3.6 for sentences in drawn.values()]
+    heights = [5.4 if "read" in sentences[0] else 2.8 for sentences in drawn.values()]
     figure = Figure(figsize=(12, sum(heights)), layout="constrained")
     rows = figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
     for row, (label, sentences) in zip(rows, drawn.items(), strict=True):

@@ -126,7 +126,7 @@ def _campaigns(names: Sequence[str]) -> list[str]:
 
 def _catalogs(package: Path, languages: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Those in a .deb file, of which nothing is unpacked onto the disk."""
-    command = ["dpkg-deb", "--fsys-tarfile", package]
+    command = ["dpkg-deb", "--fsys-tarfile", str(package)]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE) as process,
         tarfile.open(fileobj=process.stdout, mode="r|") as archive,
@@ -159,7 +159,7 @@ class _Apt:
             if shutil.which(program) is None:
                 raise UserError(
                     f"debian and wesnoth are fetched with apt, and there is no {program} here; give parallel files of "
-                    "your own as `train` and `test`, or wmt and iwslt"
+                    "your own as settings `train` and `test`, or wmt and iwslt"
                 )
         with tempfile.TemporaryDirectory(prefix="rims-rl-apt-") as folder:
             apt = cls(Path(folder), languages, packages)

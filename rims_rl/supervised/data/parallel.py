@@ -11,6 +11,7 @@ What is fetched by name is kept in the second form, in the user's cache or in ``
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
 from rims_rl.supervised.data.debian import fetch_descriptions, fetch_dialogues
 from rims_rl.supervised.data.wmt import fetch_iwslt, fetch_wmt
+
+log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 FETCHED: dict[str, Callable[[str, Sequence[str]], dict[str, list[Pair]]]] = {
@@ -52,6 +55,7 @@ def read_corpora(name: str, source: str, targets: Sequence[str], folder: Path | 
     place = place_of(folder)
     missing = [target for target in targets if not all(path.exists() for path in _kept(place, name, source, target))]
     if missing:
+        log.info(f"fetching {name} for {source}-{f', {source}-'.join(missing)}; it is kept in {place}")
         for target, pairs in FETCHED[name](source, missing).items():
             paths = _kept(place, name, source, target)
             for path, lines in zip(reversed(paths), reversed(list(zip(*pairs, strict=True))), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import tarfile
 import tempfile
 import urllib.request
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rims_rl.common.errors import UserError
+
+log = logging.getLogger(__name__)
 
 URL = "https://www.statmt.org/"
 ARCHIVES = {  # of WMT 14, the speeches of the European Parliament and the news: what is in it, and its SHA-256
@@ -22,6 +25,7 @@ ARCHIVES = {  # of WMT 14, the speeches of the European Parliament and the news:
 }  # fmt: skip
 WMT_LANGUAGES = ("de", "fr")  # into which the paper translates
 BLOCK = 2**20  # bytes
+SAY_EVERY = 100 * BLOCK
 
 
 def fetch_wmt(source: str, targets: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
@@ -55,7 +59,7 @@ def fetch_iwslt(source: str, targets: Sequence[str]) -> dict[str, list[tuple[str
         except (OSError, SystemExit) as error:  # with the latter it ends when a checksum is wrong
             reason = getattr(error, "reason", error) if isinstance(error, OSError) else "its checksum is wrong"
             raise UserError(
-                f"IWSLT cannot be downloaded by sacrebleu ({reason}); give parallel files of your own as `test`, or "
+                f"IWSLT cannot be downloaded by sacrebleu ({reason}); give parallel files of your own, or "
                 "remove what sacrebleu keeps of iwslt17 and try again"
             ) from error
     return found
@@ -65,13 +69,16 @@ def _download(address: str, checksum: str, folder: Path) -> Path:
     path, found = folder / "archive.tgz", hashlib.sha256()
     try:
         with urllib.request.urlopen(f"{URL}{address}", timeout=60) as answer, path.open("wb") as file:
+            size = int(answer.headers.get("Content-Length") or 0)
             while block := answer.read(BLOCK):
                 found.update(block)
                 file.write(block)
+                if file.tell() % SAY_EVERY == 0:
+                    log.info(f"{address}: {file.tell() // BLOCK} of {size // BLOCK} MB")
     except OSError as error:
         raise UserError(
             f"{URL}{address} cannot be downloaded ({getattr(error, 'reason', error)}); give parallel files of your own "
-            "as `train`, or debian where there is apt"
+            "as `train` of the settings, or debian where there is apt"
         ) from error
     if found.hexdigest() != checksum:
         raise UserError(f"{URL}{address} is not what it was, or is damaged: its checksum is wrong; try again")
