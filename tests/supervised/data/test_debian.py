@@ -14,7 +14,6 @@ from rims_rl.supervised.data.debian import (
     paired,
     read_catalog,
 )
-from rims_rl.supervised.data.parallel import read_corpora
 from tests.helpers.verbs import user_error
 
 ENGLISH = """\
@@ -118,16 +117,3 @@ def test_apt_that_does_not_work_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with user_error(r"`apt-get update` failed \(no network today\); see whether apt works here"):
         fetch_descriptions("en", ["de"])
-
-
-@pytest.mark.slow
-def test_debian_and_wesnoth_come_through_apt(tmp_path):
-    found = {name: read_corpora(name, "en", ["de", "fr"], tmp_path) for name in ("debian", "wesnoth")}
-    for name, fewest in (("debian", 20_000), ("wesnoth", 4_000)):
-        for corpus in found[name].values():
-            assert len(corpus.source) > fewest
-    words = {name: " ".join(found[name]["de"].target).lower().split() for name in found}
-    assert words["debian"].count("paket") > 1000 > words["wesnoth"].count("paket")
-    assert words["wesnoth"].count("orks") > 100
-    with user_error("debian has no translations from en into 'xx'"):
-        fetch_descriptions("en", ["xx"])

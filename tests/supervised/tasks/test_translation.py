@@ -10,6 +10,7 @@ import torch
 
 from rims_rl import cli
 from rims_rl.core import RIM
+from rims_rl.supervised.data.parallel import read_corpora
 from rims_rl.supervised.task import load
 from rims_rl.supervised.tasks import translation
 from rims_rl.supervised.tasks.translation import Translation, batch_rows, bleu
@@ -61,7 +62,11 @@ def make(corpora, tmp_path_factory):
     return one
 
 
-@pytest.mark.parametrize("core", ["rims", "rims-robust", "lstm", "gru", "transformer"])
+CORES = ["rims", "rims-robust", "rims-released", "scoff", "brims", "rims-workspace", "block-gru", "lstm", "gru", "rnn",
+         "none", "rmc", "ntm", "dnc", "entnet", "transformer"]  # fmt: skip
+
+
+@pytest.mark.parametrize("core", CORES)
 def test_every_core_is_tested_on_both_domains(make, core):
     task = make(f"core={core}", "languages=[de,fr]", "hidden_size=12")
     network = task.network().eval()
@@ -222,3 +227,27 @@ def test_the_command_trains_tests_and_writes_the_page(corpora, tmp_path, monkeyp
     assert (tmp_path / "translation_attention.png").stat().st_size > 10_000
     result = next((tmp_path / "translation").glob("rims_0_*.json"))
     assert json.loads(result.read_text())["record"]["corpora"]["en-de"]["sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_from_nothing_debian_and_wesnoth_come_through_apt_and_are_learned_from(tmp_path, monkeypatch, capsys):
+    sets = ["languages=[de,fr]", "iterations=200", "test_every=200", "test_sequences=40"]
+    places = [f"--results={tmp_path}", f"--logdir={tmp_path}", f"--data-dir={tmp_path}"]
+    arguments = ["supervised", "translation", "--threads=1", *places, *(f"--set={each}" for each in sets)]
+    monkeypatch.setattr(sys, "argv", ["rims-rl", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert ended.value.code == 0, said.err
+    assert f"fetching wesnoth for en-de, en-fr; it is kept in {tmp_path}" in said.out
+    result = json.loads(next((tmp_path / "translation").glob("*.json")).read_text())
+    assert result["curve"][1][1] < result["curve"][0][1] - 0.3
+    read = {name: read_corpora(name, "en", ["de", "fr"], tmp_path) for name in ("debian", "wesnoth")}
+    for name, fewest in (("debian", 20_000), ("wesnoth", 4_000)):
+        assert all(len(corpus.source) > fewest for corpus in read[name].values())
+    words = {name: " ".join(read[name]["de"].target).lower().split() for name in read}
+    assert words["debian"].count("paket") > 1000 > words["wesnoth"].count("paket")
+    assert words["wesnoth"].count("orks") > 100
+    with user_error("debian has no translations from en into 'xx'"):
+        read_corpora("debian", "en", ["xx"], tmp_path)
