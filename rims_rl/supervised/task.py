@@ -75,6 +75,9 @@ class Task(ABC):
         self.config = config
         self.data_dir = data_dir
 
+    def check(self) -> None:  # noqa: B027 - most tasks have nothing to say
+        """A UserError for what is wrong with the settings, as far as it can be told before data are fetched."""
+
     @abstractmethod
     def network(self) -> nn.Module:
         """A new network. Its attribute ``core`` is the core."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rims_rl.common.errors import UserError
 from rims_rl.config.fields import Count
 from rims_rl.core import RIM
-from rims_rl.supervised.data.parallel import Corpus, clean, place_of, read_corpora, shuffled, split
+from rims_rl.supervised.data.parallel import FETCHED, Corpus, clean, place_of, read_corpora, shuffled, split
 from rims_rl.supervised.data.subwords import PAD, Sentences, Subwords, learned_subwords
 from rims_rl.supervised.task import TRAINING, Task, TaskConfig, Tests, generator
 from rims_rl.supervised.translators import RecurrentTranslator, TransformerTranslator, Translator
@@ -48,26 +48,28 @@ class Translation(Task):
     compared_at: ClassVar[str] = "languages"  # widths are such that cores have about as many parameters
     config: TranslationConfig
 
-    def network(self) -> nn.Module:
+    def check(self) -> None:
         config = self.config
-        self._check()
-        fewest = min(len(pairs.source) for pairs in self._data.training.values())
-        if config.batch_size > fewest:
-            raise UserError(f"batch_size must be at most {fewest}, all sentences of training, got {config.batch_size}")
-        sizes: dict[str, Any] = {
-            "embedding_size": config.embedding_size,
-            "source": len(self._data.subwords[config.source]),
-            "targets": {language: len(self._data.subwords[language]) for language in config.languages},
-            "dropout": config.dropout,
-        }
-        if config.core != "transformer":
-            return RecurrentTranslator(self.core, **sizes)
-        try:
-            return TransformerTranslator(
-                width=config.hidden_size, num_layers=config.num_layers, options=config.core_kwargs, **sizes
+        for package in ("sentencepiece", "sacrebleu"):
+            if find_spec(package) is None:
+                raise UserError(
+                    f"translation needs {package}, which is not installed; run: pip install 'rims-rl[translation]'"
+                )
+        if len(set(config.languages)) < len(config.languages) or config.source in config.languages:
+            raise UserError(
+                f"`languages` must be different ones, and not `source` {config.source!r}, got {config.languages}"
             )
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        with torch.random.fork_rng(devices=[]):
+            self._translator(4, dict.fromkeys(config.languages, 4))
+
+    def network(self) -> nn.Module:
+        self.check()
+        data, size = self._data, self.config.batch_size
+        fewest = min(len(pairs.source) for pairs in data.training.values())
+        if size > fewest:
+            raise UserError(f"batch_size must be at most {fewest}, all sentences of training, got {size}")
+        targets = {language: len(data.subwords[language]) for language in self.config.languages}
+        return self._translator(len(data.subwords[self.config.source]), targets)
 
     def batch(self, seed: int, index: int) -> tuple[Tensor, ...]:
         """Source and target for each language, one after the other: a batch of each, so that more languages do not
@@ -127,18 +129,20 @@ class Translation(Task):
         translations = network.translate(source, language, 2 * self.config.longest)
         return [self._data.subwords[language].decode(sentence) for sentence in translations.T.tolist()]
 
-    def _check(self) -> None:
-        """What can be said before anything is fetched."""
+    def _translator(self, source: int, targets: dict[str, int]) -> Translator:
+        """With so many pieces of each language."""
         config = self.config
-        for package in ("sentencepiece", "sacrebleu"):
-            if find_spec(package) is None:
-                raise UserError(
-                    f"translation needs {package}, which is not installed; run: pip install 'rims-rl[translation]'"
-                )
-        if len(set(config.languages)) < len(config.languages) or config.source in config.languages:
-            raise UserError(
-                f"`languages` must be different ones, and not `source` {config.source!r}, got {config.languages}"
+        sizes: dict[str, Any] = {
+            "embedding_size": config.embedding_size, "source": source, "dropout": config.dropout, "targets": targets,
+        }  # fmt: skip
+        if config.core != "transformer":
+            return RecurrentTranslator(self.core, **sizes)
+        try:
+            return TransformerTranslator(
+                width=config.hidden_size, num_layers=config.num_layers, options=config.core_kwargs, **sizes
             )
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
     @property
     def _data(self) -> Data:
@@ -168,7 +172,9 @@ class Data(NamedTuple):
 def _read_data(
     source: str, languages: tuple[str, ...], names: tuple[str, str], vocabulary: int, longest: int, folder: Path | None
 ) -> Data:
-    train, test = (read_corpora(name, source, languages, folder) for name in names)
+    order = [name for name in names if name not in FETCHED] + [name for name in FETCHED if name in names]
+    corpora = {name: read_corpora(name, source, languages, folder) for name in order}  # the quickest first
+    train, test = (corpora[name] for name in names)
     parts = {language: split(corpus) for language, corpus in train.items()}
     # of the first language's sentences alone, so that these are the same, and as long, whatever languages come beside
     texts = {source: parts[languages[0]][0].source}

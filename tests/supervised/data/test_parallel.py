@@ -32,7 +32,7 @@ def test_files_of_unequal_length_are_one_sentence(tmp_path):
 def test_a_language_without_a_file_is_one_sentence(tmp_path):
     write(tmp_path / "talks.en", "one")
     write(tmp_path / "talks.de", "eins")
-    with pytest.raises(UserError, match=r"there is no .*talks.it; a corpus is debian, wesnoth, wmt, iwslt, or how"):
+    with pytest.raises(UserError, match=r"there is no .*talks.it; a corpus is debian, wesnoth, iwslt, wmt, or how"):
         read_corpora(str(tmp_path / "talks"), "en", ["de", "it"])
 
 

@@ -206,6 +206,32 @@ def test_a_missing_package_is_said_before_anything_is_read(make, package, monkey
         make("train=nowhere").network()
 
 
+def test_mistakes_are_found_before_anything_is_fetched(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no apt: fetching would be another sentence
+    for setting, words in (
+        ("core=lstn", "did you mean 'lstm'?"),
+        ("core_kwargs.cel=gru", "core 'rims' has no option 'cel'"),
+        ("train=nowhere", "there is no nowhere.en"),
+        ("test=nowhere", "there is no nowhere.en"),
+        ("seeds=3", "there is no key 'seeds'"),
+        ("train=debian", "there is no apt-get here"),
+    ):
+        command = ["rims-rl", "supervised", "translation", "--data-dir", str(tmp_path), "--set", setting]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_checking_draws_no_random_numbers(make):
+    task = make("core=rims")
+    torch.manual_seed(3)
+    task.check()
+    first = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(first, torch.rand(1))
+
+
 def test_the_command_trains_tests_and_writes_the_page(corpora, tmp_path, monkeypatch, capsys):
     sets = [*TINY, f"train={corpora}/near", f"test={corpora}/far", "longest=24"]
     arguments = ["supervised", "translation", "--core=rims", "--core=lstm", "--core=transformer", "--threads=1",
