@@ -259,6 +259,11 @@ def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
     if len(rims) < 2:
         return []
     measure, top, reference = _measures(rims)[0], highest(groups.values()), _reference(task, rims)
+    if (at := task.compared_at) != "hidden_size":  # widths may differ, but not whatever else the task compares at
+        same = rims[reference][0]["definition"]["config"][at]
+        rims = {label: group for label, group in rims.items() if group[0]["definition"]["config"][at] == same}
+        if len(rims) < 2:
+            return []
     paper = [row for row in paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
     tests = list(paper[0].tests) if paper else _all_tests(rims)
     shared, rows = _shared(task, itertools.chain(*groups.values())), []

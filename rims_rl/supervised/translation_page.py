@@ -64,7 +64,7 @@ def translations_section(groups: dict[str, Group]) -> list[str]:
 def draw_attention(recorded: dict[str, dict[str, Any]]) -> Figure:
     """A row for each setting, with one sentence of each domain; RIMs have three pictures of each."""
     drawn = {label: record["attention"] for label, record in recorded.items()}
-    heights = [5.4 if "read" in sentences[0] else 2.8 for sentences in drawn.values()]
+    heights = [5.8 if "read" in sentences[0] else 2.8 for sentences in drawn.values()]
     figure = Figure(figsize=(12, sum(heights)), layout="constrained")
     rows = figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
     for row, (label, sentences) in zip(rows, drawn.items(), strict=True):
@@ -84,10 +84,10 @@ def _draw_sentence(figure: SubFigure, sentence: dict[str, Any]) -> None:
     if "read" not in sentence:
         _draw_weights(figure.subplots(), sentence["attention"], source, said)
     else:
-        top, middle, bottom = figure.subplots(3, 1, height_ratios=[2, 3.4, 2])
+        top, middle, bottom = figure.subplots(3, 1, height_ratios=[2, 3.6, 2])
         read = np.ma.masked_equal(_where(sentence["reading"], np.array(sentence["read"])), -1)
         top.imshow(read, "viridis", vmin=0, vmax=1, aspect="auto")
-        _label(top, source, [f"RIM {k}" for k in range(len(read))], "encoder: what each RIM reads")
+        _label(top, [""] * len(source), [f"RIM {k}" for k in range(len(read))], "encoder: what each RIM reads of it")
         _draw_weights(middle, sentence["attention"], source, said)
         draw_raster(bottom, _where(sentence["speaking"], np.ones((len(sentence["speaking"]), len(said)))).T > 0)
         bottom.set_xticks(np.arange(len(said)) + 0.5, said, rotation=60, fontsize=7, ha="right", rotation_mode="anchor")
