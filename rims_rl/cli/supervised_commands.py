@@ -9,7 +9,7 @@ import typer
 
 from rims_rl.cli.app import app
 from rims_rl.cli.job_options import DryRun, Engine, Gpus, RayAddress, run_options
-from rims_rl.cli.options import RESULTS, Settings
+from rims_rl.cli.options import RESULTS
 from rims_rl.common.cores import THREADS
 from rims_rl.common.errors import UserError
 
@@ -24,7 +24,15 @@ def _supervised(
     core: Annotated[
         list[str] | None, typer.Option(help="As for train, or transformer; may be given several times. Default: rims.")
     ] = None,
-    settings: Settings = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override one value. core_kwargs.NAME=VALUE changes one option of the core and keeps the others, "
+            "core_kwargs={...} replaces all of them.",
+        ),
+    ] = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Train RIMs of the task's ablation table.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Train with seeds 0, 1, ... up to so many.")] = 1,
     jobs: Annotated[
@@ -37,7 +45,9 @@ def _supervised(
     engine: Engine = "local",
     ray_address: RayAddress = None,
     gpus: Gpus = 0.0,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of MNIST's files. Default: in your cache.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of data that tasks download. Default: in your cache.")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder of results.")] = RESULTS / "supervised",
     logdir: Annotated[Path, typer.Option(help="Where checkpoints and networks are kept.")] = Path("logs"),
     dry_run: DryRun = False,
@@ -74,6 +84,7 @@ def _supervised(
     experiment = plan_experiment(wanted, results, logdir)
     if status:
         return print_status(experiment)
+    _print_cores(experiment)
     if dry_run:
         return print_estimate(experiment, estimate(experiment, options, show_measuring))
     for option, folder in (("--results", experiment.results), ("--logdir", experiment.folder)):
@@ -84,6 +95,24 @@ def _supervised(
         _train_side_by_side(experiment, options, results)
     _write_page(task, results)
     _print_diverged(experiment)
+
+
+def _print_cores(experiment: "Experiment") -> None:
+    """The settings of each core as they are after all that was given."""
+    from rich.console import Console
+
+    from rims_rl.core import has_rims
+    from rims_rl.supervised.job import SupervisedJob
+
+    lines = []
+    for job in experiment.jobs:
+        assert isinstance(job, SupervisedJob)
+        config = job.config
+        rims = f" {config.num_rims}/{config.num_active}" if has_rims(config.core) else ""
+        options = ", ".join(f"{name}={value}" for name, value in config.core_kwargs.items()) or "none"
+        layers = "1 layer" if config.num_layers == 1 else f"{config.num_layers} layers"
+        lines.append(f"core {config.core}{rims}, {config.hidden_size} units, {layers}, core_kwargs: {options}")
+    Console(highlight=False, soft_wrap=True, markup=False).print("\n".join(dict.fromkeys(lines)))
 
 
 def _train_here(experiment: "Experiment", threads: int) -> None:

@@ -43,8 +43,11 @@ def plan_experiment(options: SupervisedOptions, results: Path, logdir: Path) -> 
     else:
         cores = [{"core": core} for core in options.cores] or [{}]
         configs = [load(task, core | options.settings) for core in cores]
-    for config in configs:
-        task(config, options.data_dir).network()  # what cannot be built is to be known before the first hour
+    wanted = [task(config, options.data_dir) for config in configs]
+    for each in wanted:
+        each.check()
+    for each in wanted:
+        each.network()  # what cannot be built is to be known before the first hour
     jobs = [
         SupervisedJob(task, config, seed, options.workers, options.data_dir)
         for seed in range(options.seeds)

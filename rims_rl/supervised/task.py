@@ -65,12 +65,18 @@ class Task(ABC):
     title: ClassVar[str]
     config_class: ClassVar[type[TaskConfig]] = TaskConfig
     workers: ClassVar[int] = 0  # processes that make data; 0 where that takes next to no time
-    bounded: ClassVar[tuple[str, ...]] = ()  # measures between 0 and 1; the others are losses
+    bounded: ClassVar[dict[str, float]] = {}  # measures between 0 and so much; the others are losses
+    counted: ClassVar[str] = "core"  # whose parameters the page counts: the core's, or "all"
+    data_settings: ClassVar[tuple[str, ...]] = ()  # results that differ in these are not compared
+    compared_at: ClassVar[str] = "hidden_size"  # the same: every other memory is compared with RIMs
     config: Any
 
     def __init__(self, config: TaskConfig, data_dir: Path | None = None) -> None:
         self.config = config
         self.data_dir = data_dir
+
+    def check(self) -> None:  # noqa: B027 - most tasks have nothing to say
+        """A UserError for what is wrong with the settings, as far as it can be told before data are fetched."""
 
     @abstractmethod
     def network(self) -> nn.Module:
@@ -138,10 +144,19 @@ TRAINING, TESTING = 0, 1  # first number of a generator: no test sequence is amo
 
 
 def load(task: type[Task], settings: Sequence[str] | Mapping[str, Any] = ()) -> TaskConfig:
-    """The settings of a task, and those that are given: by name, or as ``key=value``."""
-    layers: list[Layer] = [(f"{FILE}: {name}", shipped_sections(FILE)[name]) for name in ("default", task.name)]
-    if settings:
-        layers.append(("`settings`", _by_name(settings)))
+    """The settings of a task, and those that are given: by name, or as ``key=value``.
+
+    ``core_kwargs`` that are given are all there are; ``core_kwargs.name`` changes one of them, or of the zoo's.
+    """
+    sections, given = shipped_sections(FILE), _by_name(settings)
+    layers: list[Layer] = [(f"{FILE}: {name}", sections[name]) for name in ("default", task.name)]
+    if (own := f"{task.name} with {given.get('core')}") in sections:
+        layers.append((f"{FILE}: {own}", sections[own]))
+    if "core_kwargs" in given:
+        layers.append(("`settings`", {"core_kwargs": {}}))  # what mappings do in layers is to be merged
+        given = {"core_kwargs": given["core_kwargs"]} | given  # before single ones, in whatever order they came
+    if given:
+        layers.append(("`settings`", given))
     return validate(task.config_class, layers)[0]
 
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from rims_rl.supervised.task import Task
 from rims_rl.supervised.training import DIVERGED, diverged
+from rims_rl.supervised.translation_page import draw_attention
 
 Group = list[dict[str, Any]]  # the results of the seeds of one setting
 
@@ -21,6 +22,7 @@ def figures(task: type[Task], groups: dict[str, Group]) -> dict[str, Figure]:
     drawn = {"learning": _learning(task, groups)}
     draw: dict[str, tuple[str, Callable[[dict[str, dict[str, Any]]], Figure]]] = {
         "activation": ("active", _activation), "per_frame": ("per_frame", _per_frame), "film": ("film", _film),
+        "attention": ("attention", draw_attention),
     }  # fmt: skip
     for name, (key, function) in draw.items():
         recorded = {label: record for label, group in groups.items() if key in (record := shown(group))}
@@ -61,6 +63,10 @@ CAPTIONS = {
     "sees its own frames.",
     "film": "Frames of one clip, in the first seed that did not diverge; a blue frame is one before which the network "
     "saw its own.",
+    "attention": "Translations of the same sentences, in the first seed that did not diverge: the decoder's attention "
+    "to each piece of the sentence (▁ begins a word) while it says each of its own. Of RIMs also what each of the "
+    "encoder's read of every piece (yellow: all of its attention was on the piece, dark: on null, white: it was not "
+    "active), and which of the decoder's were active at every piece they said.",
     "correlation": "Correlation of each RIM's activity with how much of the balls is in its strip, over training, in "
     "the first seed.",
 }
@@ -81,7 +87,7 @@ def _learning(task: type[Task], groups: dict[str, Group]) -> Figure:
             for result in group
             if name in ("loss of training", *result["tests"])
         ]
-        _draw(axes, lines, None if name in tests and measure in task.bounded else highest(groups.values()))
+        _draw(axes, lines, highest(groups.values()), task.bounded.get(measure) if name in tests else None)
         axes.set_title(f"{name}: {measure}" if name in tests else name, fontsize=8)
         axes.set_xlabel("iterations", fontsize=8)
         axes.tick_params(labelsize=7)
@@ -100,10 +106,10 @@ def _line(result: dict[str, Any], name: str, measure: str) -> np.ndarray:
     return np.array([(time, _number(read)) for time, read in points.items()]).reshape(-1, 2)
 
 
-def _draw(axes: Axes, lines: list[tuple[str, np.ndarray]], top: float | None) -> None:
-    """``top``: where to cut at the latest; None for a measure between 0 and 1."""
-    if top is None:
-        axes.set_ylim(0, 1.02)
+def _draw(axes: Axes, lines: list[tuple[str, np.ndarray]], top: float, bound: float | None) -> None:
+    """``top``: where to cut at the latest, but for a measure between 0 and ``bound``."""
+    if bound is not None:
+        axes.set_ylim(0, 1.02 * bound)
         top = math.inf
     else:
         inside = np.concatenate([line[:, 1] for _, line in lines])

@@ -12,9 +12,11 @@ from rims_rl.supervised.tasks.crops import Crops
 from rims_rl.supervised.tasks.moving_mnist import MovingMnist
 from rims_rl.supervised.tasks.sequential_mnist import SequentialMnist
 from rims_rl.supervised.tasks.switching import Switching
+from rims_rl.supervised.tasks.translation import Translation
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Copying, Adding, Switching, SequentialMnist, BouncingBalls, Crops, MovingMnist)
+    task.name: task
+    for task in (Copying, Adding, Switching, SequentialMnist, BouncingBalls, Crops, MovingMnist, Translation)
 }
 
 

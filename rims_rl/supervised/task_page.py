@@ -15,15 +15,14 @@ from rims_rl.common.figures import save_figure
 from rims_rl.common.files import replacing
 from rims_rl.common.markdown import table
 from rims_rl.common.statistics import mean_difference, summary
-from rims_rl.config.layers import shipped_sections
 from rims_rl.supervised.job import read_result
+from rims_rl.supervised.paper_rows import SIZES, PaperRow, in_words, option_in_words, paper_rows
 from rims_rl.supervised.task import Task, load
 from rims_rl.supervised.task_figures import CAPTIONS, Group, figures, highest, shown, value
 from rims_rl.supervised.training import DIVERGED, diverged
+from rims_rl.supervised.translation_page import corpora_section, translations_section
 
-PAPER = "supervised_paper.yml"
 ROLLED_OUT = (4, 5)
-SIZES = ("core", "num_rims", "num_active", "hidden_size")  # the label says these in words
 
 
 class TaskPage(NamedTuple):
@@ -38,9 +37,16 @@ def write_page(task: type[Task], results: Path) -> TaskPage:
         raise UserError(f"{results / task.name} has no results; run some first: rims-rl supervised {task.name}")
     out = results / f"{task.name}.md"
     sections = [_heading(task, groups), _settings(task, groups)]
-    for number, family in enumerate(_families(groups)):
-        sections += [*_tables(task, family), *_frames(family), *_differences(task, family), *_ablations(task, family)]
+    for number, family in enumerate(_families(task, groups)):
+        sections += [
+            *corpora_section(family),
+            *_tables(task, family),
+            *_frames(family),
+            *_differences(task, family),
+            *_ablations(task, family),
+        ]
         sections += _pictures(task, family, out.with_name(f"{out.stem}_{number}" if number else out.stem))
+        sections += translations_section(family)
     with replacing(out) as temporary:
         temporary.write_text("\n\n".join([*sections, _provenance(groups)]) + "\n")
     return TaskPage(out, sum(len(group) for group in groups.values()))
@@ -50,20 +56,25 @@ def read_groups(task: type[Task], results: Path) -> dict[str, Group]:
     """Setting in words -> its results, RIMs first."""
     found = [read_result(path) for path in sorted((results / task.name).glob("*.json"))]
     groups: dict[str, Group] = {}
-    found.sort(key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(result), _seed(result)))
+    found.sort(
+        key=lambda result: (result["definition"]["config"]["core"] != "rims", _size(task, result), _seed(result))
+    )
     shared = _shared(task, found)
     for result in found:
         config = result["definition"]["config"]
         own = [option for option in _options(task, config) if option not in shared]
-        groups.setdefault(_words(config, own), []).append(result)
+        groups.setdefault(in_words(config, own), []).append(result)
     return groups
 
 
-def _families(groups: dict[str, Group]) -> list[dict[str, Group]]:
-    """Settings whose first test is the same: only these can be compared, on the tests that they have in common."""
-    families: dict[str, dict[str, Group]] = {}
+def _families(task: type[Task], groups: dict[str, Group]) -> list[dict[str, Group]]:
+    """Settings whose first test is the same, of the same data: only these can be compared, on the tests that they have
+    in common."""
+    families: dict[tuple[Any, ...], dict[str, Group]] = {}
     for label, group in groups.items():
-        families.setdefault(next(iter(group[0]["tests"])), {})[label] = group
+        config = group[0]["definition"]["config"]
+        same = next(iter(group[0]["tests"])), *(config[key] for key in task.data_settings)
+        families.setdefault(same, {})[label] = group
     return list(families.values())
 
 
@@ -74,26 +85,14 @@ def _options(task: type[Task], config: dict[str, Any]) -> list[str]:
     others = [key for key in ours if key not in (*SIZES, "core_kwargs") and ours[key] != usual.get(key)]
     missing = [key for key in usual if key not in ours]
     if missing == ["input_dropout", "comm_dropout"]:
-        return [*(_option(key, ours[key]) for key in others), "no dropout"]
-    return [*(_option(key, ours[key]) for key in others), *(f"without {key}" for key in missing)]
+        return [*(option_in_words(key, ours[key]) for key in others), "no dropout"]
+    return [*(option_in_words(key, ours[key]) for key in others), *(f"without {key}" for key in missing)]
 
 
 def _shared(task: type[Task], results: Iterable[dict[str, Any]]) -> list[str]:
     """The options that all have, which the page says once."""
     options = [_options(task, result["definition"]["config"]) for result in results]
     return [option for option in options[0] if all(option in others for others in options)] if options else []
-
-
-def _option(key: str, value: Any) -> str:
-    return f"no {key.replace('_', ' ')}" if value is False else f"{key}={value}"
-
-
-def _words(sizes: dict[str, Any], more: Iterable[str]) -> str:
-    core = sizes["core"]
-    words = [f"rims {sizes['num_rims']}/{sizes['num_active']}" if core == "rims" else core]
-    if sizes["hidden_size"] is not None:
-        words.append(f"{sizes['hidden_size']} units")
-    return ", ".join([*words, *more])
 
 
 def _heading(task: type[Task], groups: dict[str, Group]) -> str:
@@ -114,10 +113,11 @@ def _settings(task: type[Task], groups: dict[str, Group]) -> str:
         iterations = ", ".join(f"{result['iterations']:,}" for result in group)
         top = highest([group])
         last = ", ".join(_loss(result["curve"][-1][1], top) if result["curve"] else "–" for result in group)
-        parameters = group[0]["parameters"]["core"]
+        parameters = group[0]["parameters"][task.counted]
         hours = sum(result["seconds"]["training"] for result in group) / 3600
         rows.append([label, solved, f"{lost} of {len(group)}", iterations, last, f"{parameters:,}", f"{hours:.2f}"])
-    head = ["setting", "solved", "diverged", "iterations", "last training loss", "parameters of the core", "hours"]
+    counted = "parameters of the core" if task.counted == "core" else "parameters"
+    head = ["setting", "solved", "diverged", "iterations", "last training loss", counted, "hours"]
     return (
         "## What was trained\n\nSolved: training stopped early, with a loss as low as was asked for. Diverged: the "
         f"training loss rose above {DIVERGED} times its first value (each is the mean of 100 iterations), or was no "
@@ -133,39 +133,12 @@ def _loss(loss: float | None, top: float) -> str:
     return f">{top:g}" if loss > top else f"{loss:.3f}"
 
 
-class PaperRow(NamedTuple):
-    """A row of supervised_paper.yml."""
-
-    sizes: dict[str, Any]  # core, num_rims, num_active, hidden_size, as far as the paper says
-    options: dict[str, Any]
-    tests: dict[str, float]
-
-    def __str__(self) -> str:
-        return _words({key: self.sizes.get(key) for key in SIZES}, itertools.starmap(_option, self.options.items()))
-
-    def is_of(self, config: dict[str, Any]) -> bool:
-        """Whether it is of this setting. What RIMs leave out is among the core's options."""
-        whole = {"input_attention": True, "communication": True}
-        same = all(config[key] == value for key, value in self.sizes.items())
-        return same and whole | self.options == whole | {k: v for k, v in config["core_kwargs"].items() if k in whole}
-
-
-def _paper_rows(task: type[Task], measure: str, tests: Iterable[str]) -> list[PaperRow]:
-    found = []
-    for table_ in shipped_sections(PAPER).get(task.name, ()):
-        if table_["measure"] == measure and set(table_["tests"]) <= set(tests):
-            for row in table_["rows"]:
-                sizes = {key: value for key, value in zip(SIZES, row, strict=False) if value is not None}
-                found.append(PaperRow(sizes, row[4], dict(zip(table_["tests"], row[5:], strict=True))))
-    return found
-
-
 def _tables(task: type[Task], groups: dict[str, Group]) -> list[str]:
     """One table for each measure: ours, and the paper's where it has one."""
     tests, top = _all_tests(groups), highest(groups.values())
     parts = []
     for measure in _measures(groups):
-        paper = _paper_rows(task, measure, tests)
+        paper = paper_rows(task, measure, tests)
         in_paper = set(paper[0].tests) if paper else set()
         rows = []
         for label, group in groups.items():
@@ -251,7 +224,7 @@ def _not_run(rows: list[PaperRow]) -> str:
     """The paper's other rows, folded: other memories first, then RIMs by what they leave out."""
     kinds: dict[str, list[PaperRow]] = {}
     for row in sorted(rows, key=lambda row: (row.sizes["core"] == "rims", len(row.options))):
-        kind = ", ".join(["RIMs", *(_option(*each) for each in row.options.items())])
+        kind = ", ".join(["RIMs", *(option_in_words(*each) for each in row.options.items())])
         kinds.setdefault(kind if row.sizes["core"] == "rims" else "Other memories", []).append(row)
     parts = []
     for kind, same in kinds.items():
@@ -265,14 +238,15 @@ def _not_run(rows: list[PaperRow]) -> str:
 
 
 def _differences(task: type[Task], groups: dict[str, Group]) -> list[str]:
-    """For each width: every other memory minus the RIMs of that width, so that only the memory differs."""
+    """For each width, or whatever the task compares at: every other memory minus the RIMs that have the same, so that
+    only the memory differs."""
     parts = []
-    by_width: dict[int, dict[str, Group]] = {}
+    alike: dict[str, dict[str, Group]] = {}
     for label, group in groups.items():
-        by_width.setdefault(group[0]["definition"]["config"]["hidden_size"], {})[label] = group
-    for same_width in by_width.values():
-        rims = {label: group for label, group in same_width.items() if _is_rims(group)}
-        others = {label: group for label, group in same_width.items() if label not in rims}
+        alike.setdefault(str(group[0]["definition"]["config"][task.compared_at]), {})[label] = group
+    for same in alike.values():
+        rims = {label: group for label, group in same.items() if _is_rims(group)}
+        others = {label: group for label, group in same.items() if label not in rims}
         if rims and others:
             reference = _reference(task, rims)
             parts.append(f"## Against {reference}\n\n" + _against(task, reference, rims[reference], others))
@@ -285,7 +259,12 @@ def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
     if len(rims) < 2:
         return []
     measure, top, reference = _measures(rims)[0], highest(groups.values()), _reference(task, rims)
-    paper = [row for row in _paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
+    if (at := task.compared_at) != "hidden_size":  # widths may differ, but not whatever else the task compares at
+        same = rims[reference][0]["definition"]["config"][at]
+        rims = {label: group for label, group in rims.items() if group[0]["definition"]["config"][at] == same}
+        if len(rims) < 2:
+            return []
+    paper = [row for row in paper_rows(task, measure, _all_tests(rims)) if row.sizes["core"] == "rims"]
     tests = list(paper[0].tests) if paper else _all_tests(rims)
     shared, rows = _shared(task, itertools.chain(*groups.values())), []
     for group in rims.values():
@@ -294,8 +273,10 @@ def _ablations(task: type[Task], groups: dict[str, Group]) -> list[str]:
         sizes = [config["num_rims"], config["num_active"], options, config["hidden_size"]]
         cells = [_cell(task, group, test, measure, top) for test in tests]
         if paper:
-            theirs = next((row for row in paper if row.is_of(config | {"hidden_size": row.sizes["hidden_size"]})), None)
-            sizes.append(theirs.sizes["hidden_size"] if theirs else "–")
+            theirs = next(
+                (row for row in paper if row.is_of({**config, "hidden_size": row.sizes.get("hidden_size")})), None
+            )
+            sizes.append(theirs.sizes.get("hidden_size", "–") if theirs else "–")
             pairs = ([cell, f"{theirs.tests[t]:g}" if theirs else "–"] for t, cell in zip(tests, cells, strict=True))
             cells = [cell for pair in pairs for cell in pair]
         rows.append([*sizes, *cells])
@@ -384,9 +365,10 @@ def _provenance(groups: dict[str, Group]) -> str:
     return "## Where it was run\n\n" + table(["", ""], rows)
 
 
-def _size(result: dict[str, Any]) -> tuple[Any, ...]:
+def _size(task: type[Task], result: dict[str, Any]) -> tuple[Any, ...]:
     config = result["definition"]["config"]
-    return config["core"], -config["hidden_size"], config["num_rims"], config["num_active"]
+    at = config[task.compared_at]
+    return config["core"], -config["hidden_size"], config["num_rims"], config["num_active"], len(str(at))
 
 
 def _seed(result: dict[str, Any]) -> int:

@@ -31,6 +31,7 @@ GIVEN = {  # as docs/reference/supervised/ says
     ],
     "bouncing_balls": [SHORT, [*SHORT, "hidden_size=512", "core_kwargs={}"]],
     "moving_mnist": [SHORT],
+    "translation": [[], ["languages=[de,fr]"]],
 }
 
 

@@ -177,3 +177,30 @@ def test_tasks_are_listed(monkeypatch, capsys):
         name in said.out
         for name in ("copying", "adding", "sequential_mnist", "bouncing_balls", "crops", "moving_mnist")
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ([], {"input_dropout": 0.1, "comm_dropout": 0.1}),
+        (["core_kwargs.communication=false"], {"input_dropout": 0.1, "comm_dropout": 0.1, "communication": False}),
+        (["core_kwargs={communication: false}"], {"communication": False}),
+        (["core_kwargs={}"], {}),
+        (["core_kwargs={cell: gru}", "core_kwargs.comm_heads=2"], {"cell": "gru", "comm_heads": 2}),
+        (["core_kwargs.comm_heads=2", "core_kwargs={cell: gru}"], {"cell": "gru", "comm_heads": 2}),
+        (["core_kwargs={cell: gru, comm_heads: 1}", "core_kwargs.comm_heads=2"], {"cell": "gru", "comm_heads": 2}),
+    ],
+)
+def test_options_of_the_core_are_replaced_whole_or_changed_one_by_one(settings, options):
+    assert load(Copying, settings).core_kwargs == options
+
+
+def test_what_each_core_has_is_said_before_training(tmp_path, monkeypatch, capsys):
+    sets = [*SETS, "--set", "iterations=1", "--set", "core_kwargs={cell: gru}", "--seeds", "2"]
+    places = ["--threads", "1", "--results", tmp_path, "--logdir", tmp_path]
+    code, said = command(monkeypatch, capsys, "copying", *sets, *places)
+    lines = said.out.splitlines()
+    assert code == 0 and lines[0] == "core rims 6/4, 12 units, 1 layer, core_kwargs: cell=gru"
+    assert "\n".join(lines).count("core_kwargs") == 1
+    code, said = command(monkeypatch, capsys, "copying", "--core", "lstm", *SETS, "--set", "iterations=1", *places)
+    assert code == 0 and said.out.startswith("core lstm, 12 units, 1 layer, core_kwargs: none\n")

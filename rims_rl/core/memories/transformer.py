@@ -68,7 +68,7 @@ class Transformer(Core):
         ages = _ages(starts != 0, None if state is None else state[1][-1])
         if state is not None:
             x, ages = torch.cat([state[0], x]), torch.cat([state[1], ages])
-        embedded = self.read(x) + _positions(ages, self.hidden_size).to(x.dtype)
+        embedded = self.read(x) + sinusoids(ages, self.hidden_size).to(x.dtype)
         output: Tensor = self.encoder(embedded, mask=self._mask(ages))
         return output[-steps:], (x, ages)
 
@@ -92,7 +92,7 @@ def _ages(starts: Tensor, before: Tensor | None) -> Tensor:
     return torch.where(last_start < 0, first, time - last_start)
 
 
-def _positions(ages: Tensor, size: int) -> Tensor:
+def sinusoids(ages: Tensor, size: int) -> Tensor:
     """The paper's sines and cosines, `(T, B, size)`."""
     rates = torch.exp(torch.arange(0, size, 2, device=ages.device) * (-math.log(10_000) / size))
     angles = ages.unsqueeze(-1) * rates

@@ -30,7 +30,7 @@ class Adding(Task):
     name: ClassVar[str] = "adding"
     title: ClassVar[str] = "Adding: the sum of the marked numbers of a stream"
     config_class: ClassVar[type[TaskConfig]] = AddingConfig
-    bounded: ClassVar[tuple[str, ...]] = (f"within {CLOSE}",)
+    bounded: ClassVar[dict[str, float]] = {f"within {CLOSE}": 1.0}
     config: AddingConfig
 
     def network(self) -> nn.Module:

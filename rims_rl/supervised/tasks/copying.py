@@ -29,7 +29,7 @@ class Copying(Task):
     name: ClassVar[str] = "copying"
     title: ClassVar[str] = "Copying: remember ten digits over blank steps"
     config_class: ClassVar[type[TaskConfig]] = CopyingConfig
-    bounded: ClassVar[tuple[str, ...]] = ("accuracy",)
+    bounded: ClassVar[dict[str, float]] = {"accuracy": 1.0}
     config: CopyingConfig
 
     def network(self) -> nn.Module:

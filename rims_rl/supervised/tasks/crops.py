@@ -45,7 +45,7 @@ class Crops(Task):
     name: ClassVar[str] = "crops"
     title: ClassVar[str] = "Video from crops: small windows of bouncing balls, also with other numbers of balls"
     config_class: ClassVar[type[TaskConfig]] = CropsConfig
-    bounded: ClassVar[tuple[str, ...]] = ("F1", "balanced accuracy")
+    bounded: ClassVar[dict[str, float]] = {"F1": 1.0, "balanced accuracy": 1.0}
     workers: ClassVar[int] = 1
     config: CropsConfig
 

@@ -32,7 +32,7 @@ class SequentialMnist(Task):
     name: ClassVar[str] = "sequential_mnist"
     title: ClassVar[str] = "Sequential MNIST: digits pixel by pixel, at other resolutions"
     config_class: ClassVar[type[TaskConfig]] = SequentialMnistConfig
-    bounded: ClassVar[tuple[str, ...]] = ("accuracy",)
+    bounded: ClassVar[dict[str, float]] = {"accuracy": 1.0}
     config: SequentialMnistConfig
 
     def network(self) -> nn.Module:

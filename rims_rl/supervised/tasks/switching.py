@@ -40,7 +40,7 @@ class Switching(Task):
     name: ClassVar[str] = "switching"
     title: ClassVar[str] = "Switching: linear systems that take turns"
     config_class: ClassVar[type[TaskConfig]] = SwitchingConfig
-    bounded: ClassVar[tuple[str, ...]] = ("explained",)
+    bounded: ClassVar[dict[str, float]] = {"explained": 1.0}
     config: SwitchingConfig
 
     def network(self) -> nn.Module:
