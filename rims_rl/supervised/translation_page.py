@@ -51,13 +51,16 @@ def translations_section(groups: dict[str, Group]) -> list[str]:
         return []
     parts = []
     for number, first in enumerate(next(iter(shown.values()))):
-        rows = [["sentence", first["source"]], ["reference", first["reference"]]]
+        rows = [["sentence", first["source"]], *([["reference", first["reference"]]] if "reference" in first else [])]
         rows += [[label, sentences[number]["translation"]] for label, sentences in shown.items()]
         texts = [[name, text.replace("|", "\\|")] for name, text in rows]
-        parts.append(f"Of the {first['domain']} domain:\n\n" + table(["", ""], texts))
+        parts.append(
+            f"{'Of' if 'reference' in first else 'In the manner of'} the {first['domain']} domain:\n\n"
+            + table(["", ""], texts)
+        )
     return [
-        "## Translations\n\nSentences that were never learned from, chosen by their length alone, in the first seed "
-        "that did not diverge.\n\n" + "\n\n".join(parts)
+        "## Translations\n\nSentences that were never learned from, in the first seed that did not diverge.\n\n"
+        + "\n\n".join(parts)
     ]
 
 

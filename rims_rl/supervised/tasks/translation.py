@@ -23,6 +23,11 @@ from rims_rl.supervised.translators import RecurrentTranslator, TransformerTrans
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(_[A-Z]{2})?$")]
 POOL = 32  # batches whose sentences are sorted by length, so that few are padded much
 SHOWN, SHOWN_PIECES = 2, 14  # sentences of each test in the pictures, and how many pieces they have at most
+# Shown in their place where a corpus is somebody else's, so that nothing of it is in results that are published.
+OURS = {
+    "same": ["a small program to read mail on a server", "tools to draw maps and to print them"],
+    "other": ["Hide behind the hill, and wait for me.", "I have never seen a dragon as old as you."],
+}
 
 
 class TranslationConfig(TaskConfig):
@@ -100,19 +105,27 @@ class Translation(Task):
         """What was read, and a few translations with what was attended to, of sentences that are always the same."""
         language, longest = self.config.languages[0], 2 * self.config.longest
         texts, attended = [], []
-        for domain, pairs in self._data.tests[language].items():
-            short = [row for row, length in enumerate(pairs.source.lengths) if 4 <= length <= SHOWN_PIECES][:SHOWN]
-            for row in short:
-                source = pairs.source.sources([row])
-                said = {"domain": domain, "translation": self._texts(network, source, language)[0]}
-                texts.append({"source": pairs.texts.source[row], "reference": pairs.texts.target[row], **said})
-            if isinstance(network, RecurrentTranslator) and short:
-                source = pairs.source.sources(short[:1])
+        for domain in self._data.tests[language]:
+            shown = self._shown(domain)
+            sources = Sentences(self._data.subwords[self.config.source].encode([text["source"] for text in shown]))
+            for row, text in enumerate(shown):
+                said = self._texts(network, sources.sources([row]), language)[0]
+                texts.append({**text, "domain": domain, "translation": said})
+            if isinstance(network, RecurrentTranslator) and shown:
+                source = sources.sources([0])
                 traced = traced_translation(network, source, language, longest)
                 read = self._data.subwords[self.config.source].words(source[:, 0].tolist())
                 pieces = self._data.subwords[language].words(traced.pop("said"))
                 attended.append({"domain": domain, "source": read, "said": pieces, **traced})
         return {"corpora": self._data.facts, "translations": texts, **({"attention": attended} if attended else {})}
+
+    def _shown(self, domain: str) -> list[dict[str, str]]:
+        """Sentences to look at; with a translation, if they are of the user's own files."""
+        if self.config.source == "en" and {self.config.train, self.config.test} <= set(FETCHED):
+            return [{"source": text} for text in OURS[domain]]
+        pairs = self._data.tests[self.config.languages[0]][domain]
+        short = [row for row, length in enumerate(pairs.source.lengths) if 4 <= length <= SHOWN_PIECES][:SHOWN]
+        return [{"source": pairs.texts.source[row], "reference": pairs.texts.target[row]} for row in short]
 
     def _measure(self, network: nn.Module, pairs: Pairs, language: str, count: int) -> dict[str, float]:
         rows = torch.arange(min(count, len(pairs.source)))
