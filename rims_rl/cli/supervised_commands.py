@@ -1,6 +1,7 @@
 """``rims-rl supervised``: the paper's supervised tasks."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,14 +80,14 @@ def _supervised(
     for option, folder in (("--results", experiment.results), ("--logdir", experiment.folder)):
         _check_writable(option, folder)
     if here:
-        _train_here(experiment, options.threads)
+        train_here(experiment, options.threads)
     else:
-        _train_side_by_side(experiment, options, results)
+        train_side_by_side(experiment, options, lambda: _write_page(task, results))
     _write_page(task, results)
     _print_diverged(experiment)
 
 
-def _train_here(experiment: "Experiment", threads: int) -> None:
+def train_here(experiment: "Experiment", threads: int) -> None:
     """One after the other, in this process."""
     from rims_rl.cli.training_display import TrainingDisplay
     from rims_rl.jobs.job import Stopped
@@ -102,7 +103,7 @@ def _train_here(experiment: "Experiment", threads: int) -> None:
             raise SystemExit(128 + stop.signal) from None
 
 
-def _train_side_by_side(experiment: "Experiment", options: "RunOptions", results: Path) -> None:
+def train_side_by_side(experiment: "Experiment", options: "RunOptions", write_page: Callable[[], None]) -> None:
     """In processes of their own; when some fail, the page is written of the others."""
     from rims_rl.cli.job_display import FAILED, Display
     from rims_rl.jobs.run import run_jobs
@@ -112,7 +113,7 @@ def _train_side_by_side(experiment: "Experiment", options: "RunOptions", results
         display.end(run_jobs(experiment, options, display))
     except SystemExit as stop:
         if stop.code == FAILED and experiment.finished():
-            _write_page(experiment.name, results)
+            write_page()
         raise
 
 
