@@ -109,7 +109,7 @@ def _make_trajectories(expert: Expert, config: ImitationConfig, options: Imitate
                 dataset = options.expert.removeprefix(MINARI)
                 played = replay_minari(dataset, expert, config.episodes, config.side, report)
             else:
-                played = watch_expert(expert, config.episodes, config.trajectory_seed, config.side, report)
+                played = watch_expert(expert, config.watching(), report)
         return played, expert.action_space
 
     made_once(folder, make)

@@ -18,6 +18,7 @@ from rims_rl.agents.saved.normalization import with_statistics
 from rims_rl.agents.saved.policy_files import load_policy, load_zip
 from rims_rl.common.errors import UserError
 from rims_rl.envs.names import Resolved, resolve
+from rims_rl.imitation.playing import Actor
 from rims_rl.runs.environment import resolve_saved
 
 MINARI = "minari:"  # how the name of a dataset begins
@@ -55,6 +56,28 @@ class ExpertActor:
             observations, state=self._state, episode_start=starts, deterministic=self._deterministic
         )
         return np.asarray(actions)
+
+
+class NoisyActor:
+    """Somebody whose hand is unsteady, so that more is seen than one narrow path (Laskey et al., "DART", 2017).
+
+    Vectors get Gaussian noise, whose standard deviation is ``noise`` times half the range of the action, or ``noise``
+    itself where there is no limit; of numbers, a share of ``noise`` is drawn at random.
+    """
+
+    def __init__(self, actor: Actor, space: spaces.Space[Any], noise: float, seed: int) -> None:
+        self._actor, self._space, self._noise = actor, space, noise
+        self._random = np.random.default_rng((seed, 2))
+
+    def __call__(self, observations: Any, pictures: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        actions, space = self._actor(observations, pictures, starts), self._space
+        if isinstance(space, spaces.Discrete):
+            drawn = space.start + self._random.integers(space.n, size=actions.shape)
+            return np.where(self._random.random(actions.shape) < self._noise, drawn, actions)
+        assert isinstance(space, spaces.Box)
+        scale = (space.high - space.low) / 2 if space.is_bounded() else 1.0
+        noise = self._noise * scale * self._random.standard_normal(actions.shape)
+        return np.clip(actions + noise, space.low, space.high).astype(space.dtype)
 
 
 def load_expert(source: str, env: str | None, trust: bool) -> Expert:

@@ -214,7 +214,8 @@ def _learning(folder: Path, record: ExpertRecord, groups: dict[str, Group]) -> l
                 left.plot(*points.T, color=f"C{number}", label=None if seed else label, linewidth=1)
     measure = next(iter(groups.values()))[0]["record"].get("loss", "loss")
     left.set(xlabel="iterations", ylabel=f"{measure} in training", title="networks", yscale="log")
-    left.legend(fontsize=7)
+    if left.lines:  # a point is a hundred iterations
+        left.legend(fontsize=7)
     if record.curve:
         right.plot(*np.array(record.curve).T, color="black")
         if record.expert.get("steps"):

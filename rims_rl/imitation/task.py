@@ -19,7 +19,15 @@ from rims_rl.envs.pictures import Pictured, is_drawn_by_mujoco
 from rims_rl.imitation.aggregation import Aggregation
 from rims_rl.imitation.network import Actions, ImitationNetwork, Learner, PictureEncoder
 from rims_rl.imitation.playing import Played, play
-from rims_rl.imitation.trajectories import COPIES, About, Trajectories, cache_folder, key_of, read_trajectories
+from rims_rl.imitation.trajectories import (
+    COPIES,
+    About,
+    Trajectories,
+    Watching,
+    cache_folder,
+    key_of,
+    read_trajectories,
+)
 from rims_rl.supervised.task import TRAINING, Task, TaskConfig, Tests
 
 TEST_SEED = 1_000_000  # far from those of trajectories, which count from 0
@@ -36,6 +44,7 @@ class ImitationConfig(TaskConfig):
 
     episodes: Count  # of the expert
     trajectory_seed: Annotated[int, Field(ge=0, lt=TEST_SEED)]
+    expert_noise: Annotated[float, Field(ge=0, lt=1)]  # in what the expert does while it is watched
     side: Annotated[int, Field(ge=SMALLEST, le=512)]  # of pictures, in pixels
     stack: Count  # pictures seen at once
     length: Count  # steps of one sequence in training
@@ -46,9 +55,12 @@ class ImitationConfig(TaskConfig):
     def resolved(self) -> Resolved:
         return resolve(self.env, **self.env_options)
 
+    def watching(self) -> Watching:
+        return Watching(self.episodes, self.trajectory_seed, self.side, self.expert_noise)
+
     def trajectories(self) -> dict[str, Any]:
         """All that they follow from."""
-        names = ("env", "env_options", "expert", "episodes", "trajectory_seed", "side")
+        names = ("env", "env_options", "expert", "episodes", "trajectory_seed", "expert_noise", "side")
         return {name: getattr(self, name) for name in names}
 
     @property

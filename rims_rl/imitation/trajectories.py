@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -24,8 +24,8 @@ from rims_rl.agents.saved.description import space_from_json, space_to_json
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing, write_json
 from rims_rl.envs.pictures import Pictured
-from rims_rl.imitation.expert import Expert, ExpertActor, check_action_space, check_same_actions
-from rims_rl.imitation.playing import Played, Report, Watched, play
+from rims_rl.imitation.expert import Expert, ExpertActor, NoisyActor, check_action_space, check_same_actions
+from rims_rl.imitation.playing import Actor, Played, Report, Watched, play
 from rims_rl.runs.records import Record, read_record
 
 COPIES = 8  # environments side by side, at most
@@ -95,16 +95,41 @@ def _first_steps(starts: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
-def watch_expert(expert: Expert, episodes: int, seed: int, side: int, report: Report = lambda steps: None) -> Played:
+class Watching(NamedTuple):
+    """How an expert is watched."""
+
+    episodes: int
+    seed: int
+    side: int  # of pictures, in pixels; 0: only the scores are wanted
+    noise: float = 0.0  # in what it does, see NoisyActor; what is kept is what it wanted to do
+
+
+def watch_expert(expert: Expert, how: Watching, report: Report = lambda steps: None) -> Played:
     """Let the expert play, and keep what is seen."""
-    pictured = Pictured(expert.env, min(COPIES, episodes), seed, side)
+    pictured = Pictured(expert.env, min(COPIES, how.episodes), how.seed, how.side)
     try:
         check_action_space(pictured.envs.action_space, expert.env.id)
         check_same_actions(expert, pictured.envs.action_space)
-        actor = ExpertActor(expert, pictured.envs, seed)
-        return play(pictured, actor, episodes, expert.prepared, watch=True, report=report)
+        meant = _Remembered(ExpertActor(expert, pictured.envs, how.seed))
+        actor = NoisyActor(meant, expert.action_space, how.noise, how.seed) if how.noise else meant
+        return play(pictured, actor, how.episodes, expert.prepared, meant.again, watch=how.side > 0, report=report)
     finally:
         pictured.close()
+
+
+class _Remembered:
+    """An actor that is asked once at each step, and can say again what it answered."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._last = np.zeros(0)
+
+    def __call__(self, observations: Any, pictures: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        self._last = self._actor(observations, pictures, starts)
+        return self._last
+
+    def again(self, observations: Any, pictures: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        return self._last
 
 
 def cache_folder(data_dir: Path | None) -> Path:

@@ -43,7 +43,7 @@ def test_bodies_in_the_same_state_look_the_same_and_others_do_not(pictured):
     angles[4] += 0.5
     two.set_state(angles, one.data.qvel.copy())
     before, after = several.pictures()
-    assert 10 < (before != after).any(-1).sum() < 1000  # a leg, and not the whole picture
+    assert (before != after).any(-1).sum() > 10  # a leg, and the camera follows the middle of the body
 
 
 def test_without_any_way_to_draw_a_sentence_says_what_to_install(monkeypatch):

@@ -13,3 +13,16 @@ class Unseen(gym.Env):
 
     def step(self, action):
         return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+class Many(Unseen):
+    """Which has several numbers as its action, besides."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.zeros((64, 64, 3), np.uint8)
