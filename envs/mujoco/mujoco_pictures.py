@@ -44,7 +44,7 @@ def keep_quiet() -> None:
     """MuJoCo would write its warnings, of which the first is about the words of a model of Gymnasium's, to the terminal
     and into a file MUJOCO_LOG.TXT in the current folder."""
     try:
-        import mujoco
+        import mujoco  # type: ignore[import-untyped]
     except ImportError:  # which Gymnasium says when it makes the environment
         return
     mujoco.set_mju_user_warning(log.debug)

@@ -65,7 +65,7 @@ def _driven_joints(env: gym.Env[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.n
     """Where the angles of joints with motors are in the state, and their limits."""
     if not is_mujoco(env):
         raise UserError(f"{env.unwrapped} has no joints to perturb: it is no MuJoCo environment of Gymnasium")
-    import mujoco
+    import mujoco  # type: ignore[import-untyped]
 
     model = env.unwrapped.model  # type: ignore[attr-defined]
     moved = model.actuator_trnid[model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT), 0]

@@ -55,7 +55,7 @@ def _imitate(
         raise UserError("which expert is missing: give the folder of a run, a .zip, or minari:DATASET")
     from rims_rl.cli.job_display import print_estimate, print_status, show_measuring
     from rims_rl.cli.options import local_run
-    from rims_rl.common.files import check_writable
+    from rims_rl.cli.supervised_commands import check_folder
     from rims_rl.config.layers import parse_overrides
     from rims_rl.imitation.experiment import EXAMPLES, ImitateOptions, plan_imitation
     from rims_rl.jobs.estimate import estimate
@@ -64,8 +64,8 @@ def _imitate(
     options = run_options(jobs, 1 if here else threads or 1, engine, ray_address, gpus)
     if here:
         options = options.model_copy(update={"jobs": 1, "threads": threads or THREADS})
-    for folder in (results, logdir):
-        check_writable(folder / "imitation")
+    for option, folder in (("--results", results), ("--logdir", logdir)):
+        check_folder(option, folder)
     wanted = ImitateOptions(
         expert=expert if expert.startswith("minari:") else str(local_run(Path(expert))),
         env=env,

@@ -78,7 +78,7 @@ def _supervised(
     if dry_run:
         return print_estimate(experiment, estimate(experiment, options, show_measuring))
     for option, folder in (("--results", experiment.results), ("--logdir", experiment.folder)):
-        _check_writable(option, folder)
+        check_folder(option, folder)
     if here:
         train_here(experiment, options.threads)
     else:
@@ -154,7 +154,7 @@ def _print_tasks() -> None:
     Console().print(table)
 
 
-def _check_writable(option: str, folder: Path) -> None:
+def check_folder(option: str, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -42,7 +42,7 @@ from rims_rl.runs.records import write_record
 FILE, PAPER = "imitation.yml", "imitation_paper.yml"
 EXAMPLES = "hidden_size=300 or core_kwargs.input_attention=false"
 CURVE_POINTS = 60
-REFERENCE_EPISODES = 16  # of the expert and of random actions in each test
+REFERENCE = 4  # times as many episodes of the expert and of random actions as of a network, which take next to no time
 
 
 class ImitateOptions(Options):
@@ -123,9 +123,10 @@ def _write_reference(expert: Expert, config: ImitationConfig, path: Path, option
         return
     started, found = time.time(), dict[str, Any]()
     players = {"random": _random_player} | ({} if expert.policy is None else {"expert": _expert_player(expert)})
+    episodes = REFERENCE * config.test_sequences
     for name, env in tests.items():
         with _bar(f"the expert, {name}", options.progress) as report:
-            found[name] = {who: _score(env, make, REFERENCE_EPISODES, report) for who, make in players.items()}
+            found[name] = {who: _score(env, make, episodes, report) for who, make in players.items()}
     watched, about = read_trajectories(Imitation(config, options.data_dir).folder)
     if expert.policy is not None:
         draw_frames(expert, tests, TEST_SEED, config.side, path.with_name("frames.png"))

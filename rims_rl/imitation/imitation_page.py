@@ -33,7 +33,6 @@ class ImitationPage(NamedTuple):
 def write_page(results: Path) -> ImitationPage:
     """Write ``<results>.md``, and PNGs into the folders of ``results``, of which each is one environment."""
     found = {path.parent: read_groups(path.parent) for path in sorted(results.glob("*/expert.json"))}
-    found = {folder: groups for folder, groups in found.items() if groups}
     if not found:
         raise UserError(f"{results} has no results; run some first: rims-rl imitate EXPERT")
     sections = [_heading(results)]
@@ -90,10 +89,11 @@ def _section(folder: Path, groups: dict[str, Group]) -> list[str]:
     record = read_record(folder / "expert.json", ExpertRecord, "remove it, and the same command writes it again")
     few = [label for label, group in groups.items() if len(group) < 3]
     partial = [f"**Partial**: {len(few)} of {len(groups)} settings have fewer than 3 seeds so far."] if few else []
-    return [
-        f"## {folder.name}", *partial, _expert(record), *_picture_of_frames(folder), _returns(record, groups),
-        *_verdict(groups), *_learning(folder, record, groups), _settings(groups), _provenance(groups),
-    ]  # fmt: skip
+    if not groups:
+        partial = ["**Only the expert so far**: no network has been trained to the end."]
+    parts = [f"## {folder.name}", *partial, _expert(record), *_picture_of_frames(folder), _returns(record, groups)]
+    parts += [*_verdict(groups), *_learning(folder, record, groups)]
+    return parts + ([_settings(groups), _provenance(groups)] if groups else [])
 
 
 def _expert(record: ExpertRecord) -> str:
@@ -150,6 +150,8 @@ def _returns(record: ExpertRecord, groups: dict[str, Group]) -> str:
 
 
 def _episodes(groups: dict[str, Group]) -> str:
+    if not groups:
+        return "some episodes"
     counts = sorted({group[0]["definition"]["config"]["test_sequences"] for group in groups.values()})
     return f"{' or '.join(map(str, counts))} episodes"
 
@@ -212,7 +214,7 @@ def _learning(folder: Path, record: ExpertRecord, groups: dict[str, Group]) -> l
             points = np.array([[at, np.nan if loss is None else loss] for at, loss in result["curve"]], float)
             if len(points):
                 left.plot(*points.T, color=f"C{number}", label=None if seed else label, linewidth=1)
-    measure = next(iter(groups.values()))[0]["record"].get("loss", "loss")
+    measure = next((group[0]["record"].get("loss", "loss") for group in groups.values()), "loss")
     left.set(xlabel="iterations", ylabel=f"{measure} in training", title="networks", yscale="log")
     if left.lines:  # a point is a hundred iterations
         left.legend(fontsize=7)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from rims_rl.common.errors import UserError
 from rims_rl.envs.names import resolve
@@ -23,11 +25,19 @@ def load_minari_expert(dataset: str, env: str | None) -> Expert:
     if env is None and spec is None:
         raise UserError(f"the dataset {dataset} does not say what is played in it; name it with `env`")
     name = env or spec.id
-    options = {"env_kwargs": dict(spec.kwargs)} if env is None and spec.kwargs else {}
+    arguments = {} if env is not None else _arguments(spec)
     fingerprint = hashlib.sha256(f"{dataset} {data.total_episodes} {data.total_steps}".encode()).hexdigest()[:16]
-    played = resolve(name, **options)
+    played = resolve(name, **({"env_kwargs": arguments} if arguments else {}))
     check_action_space(data.action_space, dataset)
     return Expert(f"minari:{dataset}", name, played, data.action_space, fingerprint, None)
+
+
+def _arguments(spec: EnvSpec) -> dict[str, Any]:
+    """With which Gymnasium makes the environment of a dataset."""
+    registered = gym.registry.get(spec.id)
+    limit = spec.max_episode_steps
+    usual = registered is None or registered.max_episode_steps == limit
+    return dict(spec.kwargs) | ({} if usual else {"max_episode_steps": limit})
 
 
 def replay_minari(dataset: str, expert: Expert, episodes: int, side: int, report: Report) -> Played:
@@ -70,7 +80,7 @@ def _replay(pictured: Pictured, dataset: str, episode: Any, data: Any, report: R
 
 def _load(dataset: str) -> Any:
     try:
-        import minari
+        import minari  # type: ignore[import-untyped]
     except ImportError as error:
         raise UserError('datasets of Minari need its package: pip install "rims-rl[minari]"') from error
     try:

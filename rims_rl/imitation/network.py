@@ -33,7 +33,7 @@ class PictureEncoder(nn.Sequential):
 
     def forward(self, pictures: Tensor) -> Tensor:
         x = (pictures.float() / 255).contiguous(memory_format=torch.channels_last)
-        return super().forward(x)  # type: ignore[no-any-return]
+        return super().forward(x)
 
 
 class ImitationNetwork(nn.Module):

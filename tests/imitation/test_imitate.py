@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_cores_learn_from_a_cheetah_and_are_tested_with_noise_in_its_joints(imit
         assert result["record"]["steps_seen"] == 12 and result["record"]["loss"] == "squared error"
         assert str(tmp_path) not in json.dumps(result)
     reference = json.loads((tmp_path / "results/HalfCheetah-v5/expert.json").read_text())
-    assert len(reference["tests"]["noise 0.05"]["expert"]) == len(reference["tests"]["unperturbed"]["random"]) == 16
+    assert len(reference["tests"]["noise 0.05"]["expert"]) == len(reference["tests"]["unperturbed"]["random"]) == 4
     page = (tmp_path / "results.md").read_text()
     assert "| lstm | " in page and "5,400 ± 100" in page and "### Against lstm" in page and "**Partial**" in page
     assert "HalfCheetah-v5/frames.png" in page and (tmp_path / "results/HalfCheetah-v5/frames.png").exists()
@@ -81,6 +82,7 @@ def test_cores_learn_from_a_cheetah_and_are_tested_with_noise_in_its_joints(imit
     assert code == 0 and before == [path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*.npy")]
 
 
+@pytest.mark.slow
 def test_the_papers_table_has_one_command(imitate, cheetah, tmp_path):
     code, _ = imitate(cheetah, "--paper", settings=[*TINY, "iterations=1", "strengths=[0.1]"])
     configs = [result["definition"]["config"] for result in results(tmp_path, "HalfCheetah-v5")]
@@ -94,6 +96,7 @@ def test_the_papers_table_has_one_command(imitate, cheetah, tmp_path):
         assert paper in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy"), [("PickupKnown", "MultiInputRimsPolicy"), ("Breakout", "CnnRimsPolicy")], ids=str
 )
@@ -105,6 +108,7 @@ def test_agents_of_minigrid_and_atari_are_experts_too(name, policy, imitate, tmp
     assert result["record"]["steps_seen"] > 4 and f"## {name}" in (tmp_path / "results.md").read_text()
 
 
+@pytest.mark.slow
 def test_jobs_run_in_processes_of_their_own(imitate, cheetah, tmp_path):
     code, said = imitate(
         cheetah, "--core", "lstm", "--jobs", 1, settings=[*TINY, "dagger_every=2", "dagger_episodes=1"]
@@ -115,6 +119,7 @@ def test_jobs_run_in_processes_of_their_own(imitate, cheetah, tmp_path):
     assert not list((tmp_path / "logs").rglob("asked_*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PPO, SAC])
 def test_a_model_of_stable_baselines3_is_an_expert_if_it_is_trusted(algorithm, imitate, tmp_path):
     model = tmp_path / "Pendulum-v1.zip"
@@ -148,16 +153,9 @@ def pendulums(tmp_path, monkeypatch):
             kept.terminations.append(terminated)
             kept.truncations.append(truncated)
         episodes.append(kept)
-    minari.create_dataset_from_buffers(
-        "pendulum/random-v0",
-        episodes,
-        env,
-        algorithm_name="random",
-        author="us",
-        author_email="us",
-        code_permalink="-",
-        description="random actions",
-    )
+    about = dict.fromkeys(("algorithm_name", "author", "author_email", "code_permalink", "description"), "us")
+    with warnings.catch_warnings(action="ignore"):  # about what else it could be told
+        minari.create_dataset_from_buffers("pendulum/random-v0", episodes, env, **about)
     return "minari:pendulum/random-v0"
 
 
@@ -166,6 +164,7 @@ def test_a_dataset_of_minari_is_played_again_and_looked_at(pendulums, imitate, t
     assert code == 0, said.err
     (result,) = results(tmp_path, "Pendulum-v1")
     assert result["record"]["steps_seen"] == 40
+    assert result["definition"]["config"]["env_options"] == {"env_kwargs": {"max_episode_steps": 20}}
     assert (
         "expert" not in json.loads((tmp_path / "results/Pendulum-v1/expert.json").read_text())["tests"]["unperturbed"]
     )

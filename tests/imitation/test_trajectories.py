@@ -59,7 +59,7 @@ def test_a_network_at_play_does_step_by_step_what_training_does_at_once(core):
     seen = watched([4, 5])
     encoder = PictureEncoder(12, SIDE)
     network = ImitationNetwork(
-        encoder, make_core(core, encoder.size, 24, 6, 3), Actions(spaces.Box(-1, 1, (2,)))
+        encoder, make_core(core, encoder.size, 24, 6, 3, 1), Actions(spaces.Box(-1, 1, (2,)))
     ).eval()
     pictures, _, starts = Trajectories([seen]).windows(1, 9, 4, np.random.default_rng(0))
     with torch.no_grad():
