@@ -14,7 +14,10 @@ from rims_rl.agents.saved.policy_files import describe_policy, save_policy
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import resolve
 from rims_rl.imitation.experiment import ImitateOptions, plan_imitation
+from rims_rl.imitation.expert import load_expert
+from rims_rl.imitation.imitation_page import write_page
 from rims_rl.imitation.task import Imitation
+from rims_rl.imitation.trajectories import Watching, watch_expert
 from rims_rl.supervised.training import Training
 from tests.helpers.verbs import user_error
 
@@ -80,6 +83,23 @@ def test_cores_learn_from_a_cheetah_and_are_tested_with_noise_in_its_joints(imit
     before = [path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*.npy")]
     code, _ = imitate(cheetah, "--core", "rims", "--core", "lstm", "--seeds", 2, settings=noise)
     assert code == 0 and before == [path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*.npy")]
+
+
+def test_what_is_kept_of_an_unsteady_hand_is_what_it_meant(cheetah):
+    expert = load_expert(str(cheetah), None, False)
+    steady, unsteady = (watch_expert(expert, Watching(2, 0, 46, noise)).watched for noise in (0.0, 0.2))
+    np.testing.assert_array_equal(steady.actions[0], unsteady.actions[0])  # before the first mistake
+    assert (steady.pictures[5] != unsteady.pictures[5]).any() and (steady.starts == unsteady.starts).all()
+    assert np.abs(unsteady.actions).max() < 0.2  # an untrained expert means next to nothing; its hand does more
+
+
+def test_before_any_network_the_page_is_of_the_expert_alone(cheetah, tmp_path):
+    settings = {"side": 46, "hidden_size": 12, "episodes": 1, "length": 4, "test_sequences": 1, "strengths": [0.1]}
+    options = ImitateOptions(expert=str(cheetah), settings=settings, data_dir=tmp_path / "data")
+    plan_imitation(options, tmp_path / "results", tmp_path / "logs")
+    page = write_page(tmp_path / "results")
+    text = page.path.read_text()
+    assert page.results == 0 and "**Only the expert so far**" in text and "| the expert | " in text
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from rims_rl.common.errors import UserError
 from rims_rl.core import make_core
+from rims_rl.imitation.expert import NoisyActor
 from rims_rl.imitation.network import Actions, ImitationNetwork, Learner, PictureEncoder
 from rims_rl.imitation.playing import Watched
 from rims_rl.imitation.trajectories import Trajectories
@@ -101,3 +102,15 @@ def test_numbers_are_chosen_by_logits_and_count_from_where_the_space_does():
     assert set(drawn.tolist()) == {5, 6, 7}
     expected = -torch.log_softmax(logits, -1)[0, 2]
     assert actions.loss(logits[None], torch.tensor([[2]])).item() == pytest.approx(expected.item())
+
+
+def test_an_unsteady_hand_does_something_else_than_it_meant():
+    space = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))
+    meant = np.tile(np.array([[1.0, 0.5]], np.float32), (4000, 1))
+    done = NoisyActor(lambda *_: meant, space, 0.1, seed=0)(None, None, None)
+    assert done.dtype == np.float32 and (meant == [1.0, 0.5]).all()
+    np.testing.assert_allclose((done - meant).std(0), [0.2, 0.05], rtol=0.05)  # a tenth of half the range
+    wild = NoisyActor(lambda *_: meant, space, 0.9, seed=0)(None, None, None)
+    assert (wild >= space.low).all() and (wild <= space.high).all()
+    numbers = NoisyActor(lambda *_: np.full(4000, 7), spaces.Discrete(4, start=5), 0.4, seed=0)(None, None, None)
+    assert set(numbers.tolist()) == {5, 6, 7, 8} and (numbers != 7).mean() == pytest.approx(0.4 * 3 / 4, abs=0.03)
