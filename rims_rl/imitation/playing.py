@@ -28,14 +28,22 @@ class Played(NamedTuple):
     watched: Watched | None = None  # if it was asked for
 
 
+def _as_they_are(envs: Any) -> Any:
+    return envs
+
+
+def _to_nobody(steps: int) -> None:
+    pass
+
+
 def play(
     pictured: Pictured,
     actor: Actor,
     episodes: int,
-    prepare: Callable[[Any], Any] = lambda envs: envs,
+    prepare: Callable[[Any], Any] = _as_they_are,
     expert: Actor | None = None,
     watch: bool = False,
-    report: Report = lambda steps: None,
+    report: Report = _to_nobody,
 ) -> Played:
     """So many whole episodes, each copy its share of them.
 
