@@ -22,7 +22,7 @@ def _imitate(
         str | None,
         typer.Argument(help="Folder of a run, .safetensors, .zip of Stable-Baselines3, or minari:DATASET."),
     ] = None,
-    env: Annotated[str | None, typer.Option(help="What it plays, if it does not say so itself.")] = None,
+    env: Annotated[str | None, typer.Option(help="What it is to play, if not what it was trained on.")] = None,
     core: Annotated[
         list[str] | None, typer.Option(help="As for train; may be given several times. Default: rims.")
     ] = None,

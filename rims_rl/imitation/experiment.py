@@ -37,7 +37,7 @@ from rims_rl.imitation.task import TEST_SEED, Imitation, ImitationConfig, varian
 from rims_rl.imitation.trajectories import COPIES, made_once, read_trajectories, watch_expert
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.runs.provenance import provenance
-from rims_rl.runs.records import write_record
+from rims_rl.runs.records import read_record, write_record
 
 FILE, PAPER = "imitation.yml", "imitation_paper.yml"
 EXAMPLES = "hidden_size=300 or core_kwargs.input_attention=false"
@@ -67,10 +67,11 @@ def plan_imitation(options: ImitateOptions, results: Path, logdir: Path) -> Expe
         variants(config)  # what cannot be played is to be known before the expert plays
         if config.dagger_every and expert.policy is None:
             raise UserError(f"dagger_every asks the expert, and {options.expert} is a dataset, which cannot answer")
+    folder = results / expert.env.name
+    _check_same_expert(expert, folder / "expert.json")
     for config in configs:
         _make_trajectories(expert, config, options)
         Imitation(config, options.data_dir).network()
-    folder = results / expert.env.name
     _write_reference(expert, configs[0], folder / "expert.json", options)
     jobs = [
         ImitationJob(Imitation, config, seed, data_dir=options.data_dir)
@@ -98,6 +99,19 @@ def load_configs(expert: Expert, options: ImitateOptions) -> list[ImitationConfi
     return [validate(ImitationConfig, [*layers, ("`core`", core), *given])[0] for core in chosen]
 
 
+def _check_same_expert(expert: Expert, path: Path) -> None:
+    """A UserError if a folder has results of somebody else: they cannot stand in one table."""
+    if path.exists() and (before := _read_reference(path).expert)["fingerprint"] != expert.fingerprint:
+        raise UserError(
+            f"{path.parent} has results of another expert, {before['name']}, got {expert.name}; choose another folder "
+            "with `results`"
+        )
+
+
+def _read_reference(path: Path) -> ExpertRecord:
+    return read_record(path, ExpertRecord, "remove it, and the same command writes it again")
+
+
 def _make_trajectories(expert: Expert, config: ImitationConfig, options: ImitateOptions) -> None:
     folder = Imitation(config, options.data_dir).folder
 
@@ -119,7 +133,7 @@ def _make_trajectories(expert: Expert, config: ImitationConfig, options: Imitate
 def _write_reference(expert: Expert, config: ImitationConfig, path: Path, options: ImitateOptions) -> None:
     """What the expert and random actions score in the tests: what learners are compared with."""
     tests = variants(config)
-    if path.exists():
+    if path.exists() and set(tests) <= set(_read_reference(path).tests):
         return
     started, found = time.time(), dict[str, Any]()
     players = {"random": _random_player} | ({} if expert.policy is None else {"expert": _expert_player(expert)})

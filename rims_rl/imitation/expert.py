@@ -98,22 +98,32 @@ def check_action_space(space: spaces.Space[Any], whose: str) -> None:
         raise UserError(f"{whose} has actions {space}, and imitation learns vectors (Box) and numbers (Discrete)")
 
 
-def check_same_actions(expert: Expert, space: spaces.Space[Any]) -> None:
-    """A UserError unless the expert's actions are those of the environment that it is to be watched in."""
-    if expert.action_space != space:
+def check_spaces(expert: Expert, envs: VecEnv) -> None:
+    """A UserError unless the expert sees and does what there is in the environment that it is to be watched in."""
+    remedy = "name one like that in which it was trained with `env`"
+    if expert.action_space != envs.action_space:
         raise UserError(
-            f"{expert.name} has actions {expert.action_space}, and {expert.env.id} takes {space}; name the environment "
-            "in which it was trained with `env`"
+            f"{expert.name} has actions {expert.action_space}, and {expert.env.id} takes {envs.action_space}; {remedy}"
         )
+    if expert.policy is not None and _shape(expert.policy.observation_space) != _shape(envs.observation_space):
+        raise UserError(
+            f"{expert.name} sees {expert.policy.observation_space}, and {expert.env.id} shows "
+            f"{envs.observation_space}; {remedy}"
+        )
+
+
+def _shape(space: spaces.Space[Any]) -> Any:
+    """What must be the same, whatever the limits; images may have their channels first or last."""
+    if isinstance(space, spaces.Dict):
+        return {key: _shape(part) for key, part in space.spaces.items()}
+    return type(space), sorted(space.shape or ())
 
 
 def _from_run(path: Path, env: str | None, trust: bool) -> Expert:
     policy, description = load_policy(path, trust=trust)
-    trained = resolve_saved(description)
-    if env is not None and resolve(env).id != trained.id:
-        raise UserError(f"{path} was trained on {trained.id}, got `env` {env}; leave it out")
+    played = resolve_saved(description) if env is None else resolve(env)  # plain, without the wrappers of its training
     return Expert(
-        path.resolve().name, str(description.env), trained, policy.action_space, _fingerprint(policy), policy,
+        path.resolve().name, env or str(description.env), played, policy.action_space, _fingerprint(policy), policy,
         description.normalization, description.steps,
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from rims_rl.supervised.job import read_result
 PAPER = "imitation_paper.yml"
 NAMED = ("core", "num_rims", "num_active", "core_kwargs")  # in the label of a setting
 OF_EXPERT = ("env", "env_options", "expert", "trajectory_seed", "test_every", "num_layers", "strengths")
+FAILED = 0.1  # of what the expert scores above random actions
 Group = list[dict[str, Any]]  # results of one setting, one for each seed
 
 
@@ -91,9 +92,31 @@ def _section(folder: Path, groups: dict[str, Group]) -> list[str]:
     partial = [f"**Partial**: {len(few)} of {len(groups)} settings have fewer than 3 seeds so far."] if few else []
     if not groups:
         partial = ["**Only the expert so far**: no network has been trained to the end."]
-    parts = [f"## {folder.name}", *partial, _expert(record), *_picture_of_frames(folder), _returns(record, groups)]
+    parts = [
+        f"## {folder.name}",
+        *partial,
+        *_nobody_plays(record, groups),
+        _expert(record),
+        *_picture_of_frames(folder),
+        _returns(record, groups),
+    ]
     parts += [*_verdict(groups), *_learning(folder, record, groups)]
     return parts + ([_settings(groups), _provenance(groups)] if groups else [])
+
+
+def _nobody_plays(record: ExpertRecord, groups: dict[str, Group]) -> list[str]:
+    """A warning before tables that compare what has failed."""
+    clean = next(iter(record.tests.values()))
+    if "expert" not in clean or not groups:
+        return []
+    random, expert = np.mean(clean["random"]), np.mean(clean["expert"])
+    best = max(_values(group, next(iter(record.tests))).mean() for group in groups.values())
+    if best - random > FAILED * (expert - random):
+        return []
+    return [
+        "**No network plays yet**: on the way from random actions to the expert, the best has come "
+        f"{100 * FAILED:.0f} % at most. Nothing below says which memory is better."
+    ]
 
 
 def _expert(record: ExpertRecord) -> str:

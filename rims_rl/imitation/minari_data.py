@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from rims_rl.common.errors import UserError
 from rims_rl.envs.names import resolve
 from rims_rl.envs.pictures import Pictured
-from rims_rl.imitation.expert import Expert, check_action_space, check_same_actions
+from rims_rl.imitation.expert import Expert, check_action_space, check_spaces
 from rims_rl.imitation.playing import Played, Report, Watched
 
 REWARDS_DIFFER = 1e-3  # beyond rounding: another version of the environment, or chance that no seed decides
@@ -47,7 +47,7 @@ def replay_minari(dataset: str, expert: Expert, episodes: int, side: int, report
         raise UserError(f"episodes must be at most {data.total_episodes}, all that {dataset} has, got {episodes}")
     pictured = Pictured(expert.env, 1, 0, side)
     try:
-        check_same_actions(expert, pictured.envs.action_space)
+        check_spaces(expert, pictured.envs)
         played = [_replay(pictured, dataset, each, data, report) for each in data.iterate_episodes(range(episodes))]
     finally:
         pictured.close()

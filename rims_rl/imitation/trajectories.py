@@ -24,7 +24,7 @@ from rims_rl.agents.saved.description import space_from_json, space_to_json
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing, write_json
 from rims_rl.envs.pictures import Pictured
-from rims_rl.imitation.expert import Expert, ExpertActor, NoisyActor, check_action_space, check_same_actions
+from rims_rl.imitation.expert import Expert, ExpertActor, NoisyActor, check_action_space, check_spaces
 from rims_rl.imitation.playing import Actor, Played, Report, Watched, play
 from rims_rl.runs.records import Record, read_record
 
@@ -109,7 +109,7 @@ def watch_expert(expert: Expert, how: Watching, report: Report = lambda steps: N
     pictured = Pictured(expert.env, min(COPIES, how.episodes), how.seed, how.side)
     try:
         check_action_space(pictured.envs.action_space, expert.env.id)
-        check_same_actions(expert, pictured.envs.action_space)
+        check_spaces(expert, pictured.envs)
         meant = _Remembered(ExpertActor(expert, pictured.envs, how.seed))
         actor = NoisyActor(meant, expert.action_space, how.noise, how.seed) if how.noise else meant
         return play(pictured, actor, how.episodes, expert.prepared, meant.again, watch=how.side > 0, report=report)

@@ -27,11 +27,11 @@ TINY = [
 CHEETAH = {"env_kwargs": {"max_episode_steps": 12}}
 
 
-def save_expert(folder, name, policy="MlpRimsPolicy", **env_options):
+def save_expert(folder, name, policy="MlpRimsPolicy", seed=0, **env_options):
     """An untrained run."""
     kwargs = {"core": "none", "num_rims": 3, "num_active": 2, "rim_size": 4}
     envs = make_envs(resolve(name, **env_options), 1, 0)
-    model = RecurrentPPO(policy, envs, n_steps=8, batch_size=8, seed=0, policy_kwargs=kwargs)
+    model = RecurrentPPO(policy, envs, n_steps=8, batch_size=8, seed=seed, policy_kwargs=kwargs)
     others = {"env": name, "algo": "ppo", "seed": 0, "steps": 0}
     save_policy(model.policy, folder, describe_policy(model.policy, kwargs, env_options=env_options, **others))
     return folder
@@ -99,6 +99,9 @@ def test_before_any_network_the_page_is_of_the_expert_alone(cheetah, tmp_path):
     plan_imitation(options, tmp_path / "results", tmp_path / "logs")
     page = write_page(tmp_path / "results")
     text = page.path.read_text()
+    other = save_expert(tmp_path / "other", "HalfCheetah-v5", seed=1, **CHEETAH)
+    with user_error("has results of another expert, cheetah, got other; choose another folder with --results"):
+        plan_imitation(options.model_copy(update={"expert": str(other)}), tmp_path / "results", tmp_path / "logs")
     assert page.results == 0 and "**Only the expert so far**" in text and "| the expert | " in text
 
 
@@ -201,7 +204,7 @@ def test_a_dataset_of_minari_is_played_again_and_looked_at(pendulums, imitate, t
     [
         ([], [], "which expert is missing"),
         (["nowhere"], [], "there is no folder nowhere"),
-        (["CHEETAH", "--env", "Ant-v5"], [], "was trained on HalfCheetah-v5, got --env Ant-v5"),
+        (["CHEETAH", "--env", "Ant-v5"], [], "cheetah has actions Box(-1.0, 1.0, (6,), float32), and Ant-v5 takes Box"),
         (["CHEETAH", "--core", "lstn"], TINY, "did you mean 'lstm'?"),
         (["CHEETAH", "--core", "lstm", "--paper"], [], "--paper has cores of its own"),
         (["CHEETAH"], ["sides=3"], "there is no key 'sides'"),
@@ -215,6 +218,11 @@ def test_a_dataset_of_minari_is_played_again_and_looked_at(pendulums, imitate, t
 def test_mistakes_get_one_sentence(arguments, settings, words, imitate, cheetah):
     code, said = imitate(*(cheetah if word == "CHEETAH" else word for word in arguments), settings=settings)
     assert code == 2 and words in said.err, said.err
+
+
+def test_an_expert_that_sees_something_else_is_named(imitate, tmp_path):
+    code, said = imitate(save_expert(tmp_path / "run", "MountainCar-v0"), "--env", "Acrobot-v1")
+    assert code == 2 and "run sees Box" in said.err and "and Acrobot-v1 shows Box" in said.err
 
 
 def test_only_bodies_have_joints_to_perturb(imitate, tmp_path):
