@@ -7,6 +7,7 @@ executed. Stable-Baselines3's ``.zip`` is a pickle: loading a stranger's runs th
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 from torch import nn
 
@@ -172,20 +174,23 @@ def read_description(path: Path) -> Description:
     return check_description(data, str(file))
 
 
-def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, Description]:
-    """The policy of a whole Stable-Baselines3 model. Its environment's name is that of the run or of the file."""
+def load_zip(path: Path, device: str, trust: bool) -> tuple[BasePolicy, dict[str, Any], dict[str, Any]]:
+    """The policy of a whole Stable-Baselines3 model, of whatever algorithm; what it was made with; and ``env``,
+    ``normalization`` and the like, as far as the files beside it tell. Its environment's name is that of the run or of
+    the file."""
     if not trust:
         raise UserError(
             f"{path} is a pickle, and loading one can run any code; use the folder of the run or a .safetensors file, "
             "or give `trust` if you trust whoever made it"
         )
+    if not path.exists():
+        raise UserError(f"there is no file {path}; give the .zip of a model of Stable-Baselines3")
     try:
         data, parameters, _ = load_from_zip_file(path, device=device)
         assert data is not None
-        policy = data["policy_class"](
-            data["observation_space"], data["action_space"], _no_schedule, use_sde=data["use_sde"],
-            **data["policy_kwargs"],
-        )  # fmt: skip
+        make = data["policy_class"]
+        sde = {"use_sde": data["use_sde"]} if "use_sde" in inspect.signature(make).parameters else {}
+        policy = make(data["observation_space"], data["action_space"], _no_schedule, **{**sde, **data["policy_kwargs"]})
         policy.load_state_dict(parameters["policy"])
     except Exception as error:  # whatever is in the file
         raise UserError(f"{path} cannot be loaded as a model of Stable-Baselines3: {error}") from error
@@ -200,7 +205,13 @@ def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, Desc
     statistics = next((place for place in places if place.exists()), None)
     normalization = statistics and statistics_of(pickle.loads(statistics.read_bytes()))
     origin |= {"steps": data["num_timesteps"], "normalization": normalization}
-    return policy, describe_policy(policy, data["policy_kwargs"], **origin)
+    return policy, data["policy_kwargs"], origin
+
+
+def _load_zip(path: Path, device: str, trust: bool) -> tuple[MlpRimsPolicy, Description]:
+    policy, policy_kwargs, origin = load_zip(path, device, trust)
+    described: Any = policy  # which insists on one of ours
+    return described, describe_policy(described, policy_kwargs, **origin)
 
 
 def _no_schedule(progress: float) -> float:

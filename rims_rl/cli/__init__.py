@@ -10,6 +10,7 @@ from rims_rl.cli import evaluation_commands  # noqa: F401
 from rims_rl.cli import inspect_commands  # noqa: F401
 from rims_rl.cli import export_commands  # noqa: F401
 from rims_rl.cli import supervised_commands  # noqa: F401
+from rims_rl.cli import imitate_commands  # noqa: F401
 from rims_rl.cli import tune_commands  # noqa: F401
 from rims_rl.cli import suite_commands  # noqa: F401
 from rims_rl.cli import zoo_commands  # noqa: F401

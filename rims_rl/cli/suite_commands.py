@@ -89,6 +89,8 @@ def _suite_job(folder: Path, results: Annotated[Path, typer.Option()], threads: 
     kind = data.pop("kind")
     if kind == "supervised":
         from rims_rl.supervised.job import SupervisedJob as job_class
+    elif kind == "imitation":
+        from rims_rl.imitation.job import ImitationJob as job_class
     elif kind == "trial":
         from rims_rl.tuning.trial_job import TrialJob as job_class
     else:

@@ -1,6 +1,7 @@
 """``rims-rl supervised``: the paper's supervised tasks."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,11 +89,11 @@ def _supervised(
     if dry_run:
         return print_estimate(experiment, estimate(experiment, options, show_measuring))
     for option, folder in (("--results", experiment.results), ("--logdir", experiment.folder)):
-        _check_writable(option, folder)
+        check_folder(option, folder)
     if here:
-        _train_here(experiment, options.threads)
+        train_here(experiment, options.threads)
     else:
-        _train_side_by_side(experiment, options, results)
+        train_side_by_side(experiment, options, lambda: _write_page(task, results))
     _write_page(task, results)
     _print_diverged(experiment)
 
@@ -115,7 +116,7 @@ def _print_cores(experiment: "Experiment") -> None:
     Console(highlight=False, soft_wrap=True, markup=False).print("\n".join(dict.fromkeys(lines)))
 
 
-def _train_here(experiment: "Experiment", threads: int) -> None:
+def train_here(experiment: "Experiment", threads: int) -> None:
     """One after the other, in this process."""
     from rims_rl.cli.training_display import TrainingDisplay
     from rims_rl.jobs.job import Stopped
@@ -131,7 +132,7 @@ def _train_here(experiment: "Experiment", threads: int) -> None:
             raise SystemExit(128 + stop.signal) from None
 
 
-def _train_side_by_side(experiment: "Experiment", options: "RunOptions", results: Path) -> None:
+def train_side_by_side(experiment: "Experiment", options: "RunOptions", write_page: Callable[[], None]) -> None:
     """In processes of their own; when some fail, the page is written of the others."""
     from rims_rl.cli.job_display import FAILED, Display
     from rims_rl.jobs.run import run_jobs
@@ -141,7 +142,7 @@ def _train_side_by_side(experiment: "Experiment", options: "RunOptions", results
         display.end(run_jobs(experiment, options, display))
     except SystemExit as stop:
         if stop.code == FAILED and experiment.finished():
-            _write_page(experiment.name, results)
+            write_page()
         raise
 
 
@@ -182,7 +183,7 @@ def _print_tasks() -> None:
     Console().print(table)
 
 
-def _check_writable(option: str, folder: Path) -> None:
+def check_folder(option: str, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -107,6 +107,12 @@ class Task(ABC):
         """Plain data to keep beside each test on the way."""
         return {}
 
+    def begin(self, folder: Path | None, done: int) -> None:  # noqa: B027
+        """Before the first iteration after ``done``; ``folder`` is that of the training, if it has one."""
+
+    def after_iteration(self, network: nn.Module, seed: int, done: int) -> None:  # noqa: B027
+        """With ``done`` of them; a task may gather more data."""
+
     def core(self, input_size: int) -> Core:
         config = self.config
         try:

@@ -79,6 +79,7 @@ class Training:
         self.seconds = 0.0
         if folder is not None and (folder / CHECKPOINT).exists():
             self._restore(folder / CHECKPOINT)
+        task.begin(folder, self.done)
 
     def batches(self, workers: int) -> Iterable[tuple[Tensor, ...]]:
         """Those that are left, made by ``workers`` processes, or by this one if there are none."""
@@ -162,6 +163,7 @@ class Training:
             tests = self._test(sequences)
             with torch.no_grad():
                 self.on_the_way.append({"iteration": self.done, "tests": tests, **self.task.watch(self.network)})
+        self.task.after_iteration(self.network, self.seed, self.done)
 
     @torch.no_grad()
     def _test(self, sequences: int) -> dict[str, dict[str, float]]:

@@ -49,6 +49,10 @@ BUDGETS = {
         "--jobs",
         "2",
     ],
+    "imitate": [
+        *("--threads", "1", "--set", "iterations=1", "--set", "episodes=1", "--set", "test_sequences=1"),
+        *("--set", "strengths=[0.05]", "--set", "hidden_size=12", "--set", "side=46", "--set", "dagger_episodes=1"),
+    ],
     "evaluate": ["--episodes", "2", "--n-envs", "2", "--threads", "1"],
     "enjoy": ["--max-steps", "8", "--episodes", "1", "--threads", "1"],
     "inspect": ["--max-steps", "24", "--threads", "1"],

@@ -1,0 +1,1 @@
+"""Bodies of MuJoCo: drawn quickly, and with perturbed joints."""
