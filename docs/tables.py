@@ -52,9 +52,13 @@ def _layer() -> str:
     for case in _read("bench_core")["sequences"]:
         ms = case["ms"]
         if case["cell"] == "lstm":
-            speeds = [f"{ms['fused'] / ms[name]:.2f}" for name in ("stepped", "autograd", "rim 6/4")]
-            rows.append((f"{case['T']} x {case['B']}", *speeds, f"{ms['rim 24/4'] / ms['rim 6/4']:.1f}"))
-    head = ("T x B", "`nn.LSTM` step by step", "RIM under plain autograd", "RIM", "24 RIMs / 6 RIMs")
+            speeds = [f"{ms['fused'] / ms[name]:.2f}" for name in ("stepped", "autograd", "rim 6/4", "robust 6/4")]
+            more = [f"{ms[name] / ms['rim 6/4']:.1f}" for name in ("rim 24/4", "rim 96/4")]
+            rows.append((f"{case['T']} x {case['B']}", *speeds, *more))
+    head = (
+        "T x B", "`nn.LSTM` step by step", "RIM under plain autograd", "RIM", "`rims-robust`", "24 RIMs / 6",
+        "96 RIMs / 6",
+    )  # fmt: skip
     return _table(head, rows)
 
 
@@ -72,6 +76,24 @@ def _update() -> str:
         for name in update
     ]
     return _table(("", "update, s", "x stock", "forward, ms", "x stock"), rows)
+
+
+def _tricks() -> str:
+    """What each trick of explanation/speed.md brings, measured beside the same without it."""
+    core, update, train = _read("bench_core"), _read("bench_update")["update_ms"], _read("bench_train")["agents"]
+    short, step = core["sequences"][0]["ms"], core["steps"][0]["ms"]
+    rollout = {name: agent["rollout_ms"] for name, agent in train.items()}
+    rows = [
+        ("whole sequences", "LSTM, 128 x 2", short["stepped"] / short["fused"]),
+        ("a backward written by hand", "RIMs, 128 x 2", short["autograd"] / short["torch loops"]),
+        ("loops in C", "RIMs, 128 x 2", short["torch loops"] / short["rim 6/4"]),
+        ("sleepers cost little", "24 RIMs beside 6; at most 4", 4 * short["rim 6/4"] / short["rim 24/4"]),
+        ("one memory for actor and critic", "update, LSTM", update["stock"] / update["stock, shared"]),
+        ("ALE's vector environment, and less around it", "rollout, LSTM", rollout["stock"] / rollout["ours, lstm"]),
+        ("weights at rest", "one step of RIMs", step["rim 6/4"] / step["rim 6/4, at rest"]),
+        ("bfloat16 in the encoder", "update, RIMs", update["ours, rims"] / update["ours, rims, bf16"]),
+    ]
+    return _table(("trick", "measured on", "times faster"), [(*words, f"{factor:.1f}") for *words, factor in rows])
 
 
 def _supervised() -> str:
@@ -109,6 +131,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench_train_PickupKnown": lambda: _training("bench_train_PickupKnown", ceilings=False),
     "bench_core": _layer,
     "bench_update": _update,
+    "tricks": _tricks,
     "bench_supervised": _supervised,
     "bench_export": _exported,
     "bench_stability": _stability,
