@@ -17,7 +17,10 @@ PICTURES = ("activity", "usage", "switches", "information")
 
 
 def test_two_runs_side_by_side(tmp_path):
-    runs = [save_untrained(tmp_path / "a", "PickupKnown"), save_untrained(tmp_path / "b", "PickupKnown", num_rims=4)]
+    runs = [
+        save_untrained(tmp_path / "a", "PickupKnown", core="rims"),
+        save_untrained(tmp_path / "b", "PickupKnown", num_rims=4, core="rims"),
+    ]
     folder = tmp_path / "pictures"
     options = InspectOptions(run=runs[0], episodes=100, max_steps=120, threads=1, pictures=folder, compare=runs[1])
     assert inspect(options).recordings[0].file == runs[0] / "recordings/PickupKnown_1.npz"

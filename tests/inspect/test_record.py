@@ -71,7 +71,7 @@ def play_by_hand(run, env, steps, seed, deterministic):
     ("name", "kwargs", "steps", "elements"),
     [
         ("Breakout", {"input": "spatial"}, 100, 49),
-        ("PickupKnown", {}, 80, 2),
+        ("PickupKnown", {"core": "rims"}, 80, 2),
         ("CartPole-v1", {}, 40, 1),
         ("CartPole-v1", {"core": "scoff"}, 40, 1),
         ("CartPole-v1", {"core": "rims-workspace"}, 40, 1),

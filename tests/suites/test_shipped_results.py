@@ -16,7 +16,7 @@ from rims_rl.supervised.task import load, load_ablations
 from rims_rl.supervised.task_names import TASKS
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
-OF_SUITES = sorted({path.parent.name for path in RESULTS.glob("*/*_*.json")})
+OF_SUITES = sorted({path.parent.name for path in RESULTS.glob("*/*_*.json")} - {"imitation"})
 OF_TASKS = sorted(RESULTS.glob("supervised/*/*.json"))
 SHORT = ["batch_size=8", "iterations=1500", "test_every=500", "test_sequences=200"]
 GIVEN = {  # as docs/reference/supervised/ says
