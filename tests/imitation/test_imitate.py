@@ -278,17 +278,3 @@ def test_answers_of_the_expert_survive_a_killed_training(cheetah, tmp_path):
     assert resumed.losses == whole.losses
     for ours, theirs in zip(resumed.network.parameters(), whole.network.parameters(), strict=True):
         assert (ours == theirs).all()
-
-
-@pytest.mark.slow
-def test_what_the_expert_does_is_learned(tmp_path):
-    """An expert that does what the picture says, and not always the same."""
-    run = save_expert(tmp_path / "run", "HalfCheetah-v5", env_kwargs={"max_episode_steps": 200})
-    settings = {"side": 46, "hidden_size": 60, "length": 10, "batch_size": 8, "iterations": 300, "episodes": 4}
-    options = ImitateOptions(expert=str(run), cores=["gru"], settings=settings, data_dir=tmp_path / "data")
-    (job,) = plan_imitation(options, tmp_path / "results", tmp_path / "logs").jobs
-    training = Training(Imitation(job.config, options.data_dir), 0)
-    for batch in training.batches(0):
-        training.iterate(batch)
-    targets = training.task.batch(1, 0)[1]
-    assert training.curve[-1][1] < 0.3 * targets.var().item()
