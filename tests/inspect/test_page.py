@@ -169,7 +169,7 @@ def test_every_step_shows_its_frame_its_numbers_and_its_rims(name, opened):
             for line, share in grouped(shares, about).items():
                 assert f"{line}\n{100 * share:.1f} %" in page.find("attention").text
             text = page.find("heard").text
-            if recorded["active"][step, rim]:
+            if recorded["communication"][step, rim].any():
                 assert ", ".join(f"{k}: {100 * share:.1f} %" for k, share in enumerate(heard)) in text
             else:
                 assert text == f"RIM {rim} listens to nobody now."

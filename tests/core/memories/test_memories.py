@@ -75,7 +75,7 @@ def test_gradients_are_right(name):
 )
 def test_it_learns_to_copy_two_digits(name, rate):
     torch.manual_seed(0)
-    kwargs = {"ntm": "{slots: 8, slot_size: 8}", "dnc": "{slots: 8, slot_size: 8, read_heads: 1}"}.get(name, "{}")
+    slots = {"ntm": "{slots: 8, slot_size: 8}", "dnc": "{slots: 8, slot_size: 8, read_heads: 1}"}
     settings = [
         "digits=2",
         "span=2",
@@ -84,8 +84,9 @@ def test_it_learns_to_copy_two_digits(name, rate):
         "num_rims=2",
         "num_active=1",
         "embedding_size=12",
+        *([f"core_kwargs={slots[name]}"] if name in slots else []),
     ]
-    task = Copying(load(Copying, [f"core={name}", f"core_kwargs={kwargs}", *settings]))
+    task = Copying(load(Copying, [f"core={name}", *settings]))
     network = task.network()
     optimizer = torch.optim.Adam(network.parameters(), lr=rate)
     for index in range(800):
