@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def _tune(
     env: Annotated[str, typer.Option(help="As for rims-rl train.")],
     core: Annotated[
-        list[str] | None, typer.Option(help="May be given several times; each gets as many trials. Default: rims.")
+        list[str] | None, typer.Option(help="May be given several times; each gets all trials. Default: rims-robust.")
     ] = None,
     algo: Algo = "ppo",
     trials: Annotated[int, typer.Option(min=1, help="Of each core, those of before among them.")] = 50,

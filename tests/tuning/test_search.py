@@ -12,8 +12,6 @@ from matplotlib.image import imread
 from rims_rl.common.errors import UserError
 from rims_rl.jobs.engines.local import COMMAND
 from rims_rl.jobs.job import is_held
-from rims_rl.jobs.options import RunOptions
-from rims_rl.jobs.run import run_jobs
 from rims_rl.training.train import TrainOptions, train
 from rims_rl.tuning.options import TuneOptions
 from rims_rl.tuning.search_space import distributions, read_space, settings_of
@@ -150,18 +148,21 @@ def test_a_storage_that_cannot_be_used_is_one_sentence(tmp_path):
         options(tmp_path, pruner="x")
 
 
+def launch(asked, *more, env=None):
+    """The command of such a search, in a process of its own."""
+    words = [
+        "tune", "--env", "CartPole-v1", "--trials", asked.trials, "-n", 128, "--space", asked.space, "--evaluations", 2,
+        "--eval-episodes", 1, "--logdir", asked.logdir, *more,
+    ]  # fmt: skip
+    words += [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-c", COMMAND, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+
 @pytest.mark.slow
 def test_two_commands_on_one_search_share_its_trials(tmp_path):
     asked = options(tmp_path, trials=4)
-    words = [
-        "tune", "--env", "CartPole-v1", "--trials", "4", "-n", "128", "--space", asked.space, "--evaluations", "2",
-        "--eval-episodes", "1", "--logdir", asked.logdir, "--jobs", "1",
-    ]  # fmt: skip
-    words += [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    processes = [
-        subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    processes = [launch(asked, "--jobs", 1) for _ in range(2)]
     said = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     experiment = plan_search(asked)
@@ -171,11 +172,12 @@ def test_two_commands_on_one_search_share_its_trials(tmp_path):
 
 
 @pytest.mark.ray
-def test_trials_run_on_ray(tmp_path, monkeypatch):
+def test_trials_run_on_ray(tmp_path):
+    asked = options(tmp_path)
     with ray_cluster() as cluster:
         cluster.start(f"--address={cluster.address}", "--num-cpus=2")
-        for key, value in cluster.env.items():
-            monkeypatch.setenv(key, value)
-        experiment = plan_search(options(tmp_path))
-        assert run_jobs(experiment, RunOptions(engine="ray", ray_address=cluster.address)) == (0, None)
-        assert write_found(experiment)[0].states["complete"] == 2
+        process = launch(asked, "--engine", "ray", "--ray-address", cluster.address, env=cluster.env)
+        cluster.commands.append(process)
+        said = process.communicate(timeout=280)[0]
+    assert process.returncode == 0, said
+    assert write_found(plan_search(asked))[0].states["complete"] == 2
