@@ -150,6 +150,7 @@ class JobResult(Provenance):
     curve: list[Point]
     on_the_way: list[OnTheWay]
     evaluation: VariantsPlayed | Summary
+    without: dict[str, Played] | None = None  # each RIM, by its number, and "none" of them
     life: dict[str, Any] | None = None  # of RIMs
     random: Summary | None = None
     seconds: Seconds

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig
+from rims_rl.core import RIM
 from rims_rl.envs.names import resolve
 from rims_rl.evaluation.evaluate import evaluate
+from rims_rl.evaluation.evaluate_drop import evaluate_each
 from rims_rl.evaluation.measure_life import measure_life
 from rims_rl.evaluation.options import EvaluateOptions, VariantsOptions
 from rims_rl.evaluation.play_variants import play_variants
@@ -136,16 +138,22 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
     trained = read_record(run / "run.json", RunResult, "remove the run, so that it is trained again")
     started = time.time()
     played, on_the_way = _play(run, job.definition["evaluation"], threads), _play_kept(run, job.definition, threads)
+    policy = load_policy(run, trust=True)[0]
+    without = None
+    if job.definition["evaluation"].get("without_each_rim") and isinstance(policy.core, RIM):
+        how = _how(job.definition["evaluation"], threads)
+        without = evaluate_each(EvaluateOptions(run=run, out=folder / "without.json", **how)).removed
     return {
         "hash": job.hash,
         "job": {"env": job.name_of_env, "algo": job.algo, "core": job.core, "seed": job.seed, "source": job.source},
         "definition": job.definition,
         "steps": trained.steps,
         "resumed_from": trained.resumed_from,
-        "parameters": load_policy(run, trust=True)[0].parameter_counts(),
+        "parameters": policy.parameter_counts(),
         "curve": learning_curve(run),
         "on_the_way": on_the_way,
         "evaluation": played,
+        "without": without,
         "life": measure_life(run, LIFE_STEPS, job.definition["evaluation"]["seed"], threads, trust=True),
         "random": _play_at_random(job, folder, threads),
         "trained_with": trained.model_dump(include={"date", "rims_rl", "commit", "torch", "numpy", "machine"}),
@@ -155,12 +163,16 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
 
 
 def _play(run: Path, evaluation: dict[str, Any], threads: int) -> dict[str, Any]:
-    how: dict[str, Any] = {"episodes": evaluation["episodes"], "seed": evaluation["seed"], "n_envs": N_ENVS}
-    how |= {"threads": threads, "trust": True}  # what a suite names is its user's
+    how = _how(evaluation, threads)
     if evaluation["variants"] is not None:
         played = play_variants(run, VariantsOptions(runs=[run], variants=evaluation["variants"], **how))
         return {key: played[key] for key in ("deterministic", "n_envs", "reference", "variants", "notes")}
     return _evaluate(EvaluateOptions(run=run, **how))
+
+
+def _how(evaluation: dict[str, Any], threads: int) -> dict[str, Any]:
+    how: dict[str, Any] = {"episodes": evaluation["episodes"], "seed": evaluation["seed"], "n_envs": N_ENVS}
+    return how | {"threads": threads, "trust": True}  # what a suite names is its user's
 
 
 def _play_at_random(job: AgentJob, folder: Path, threads: int) -> dict[str, Any] | None:

@@ -60,6 +60,7 @@ class Evaluation(_Model):
     episodes: Count
     # none: the environment it was trained on; by environment, if only some of them have variants
     variants: Names | dict[str, Names] | None = None
+    without_each_rim: bool = False  # those that have RIMs are also played without each of them
 
     def of(self, env: str) -> list[str] | None:
         """The variants in which policies of ``env`` are played, as the suite names it."""
@@ -300,6 +301,7 @@ def _job(
             "episodes": suite.evaluation.episodes,
             "variants": None if variants is None else list(choose_variants(resolved, variants)),
             "seed": EVALUATION_SEED,
+            **({"without_each_rim": True} if suite.evaluation.without_each_rim else {}),  # off, it changes no hash
         },
         "curve": suite.curve and suite.curve.model_dump(exclude_defaults=True),
         **(more or {}),
@@ -317,7 +319,7 @@ def _checked_options(options: Values) -> Values:
 
 def _check_variants(suite: Suite, name: str, env: Resolved) -> None:
     played = suite.evaluation.of(name)
-    if (played is None) == (suite.report == "variants") and suite.report != "mechanisms":
+    if (played is None) == (suite.report == "variants") and suite.report not in ("mechanisms", "atari"):
         remedy = "name evaluation.variants" if played is None else "leave evaluation.variants out"
         raise UserError(f"report: {suite.report} does not fit the evaluation; {remedy}, or choose another report")
     names = [] if played is None else list(choose_variants(env, played))
