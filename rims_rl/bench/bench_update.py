@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from rims_rl.agents import RecurrentPPO
 from rims_rl.agents.policies.precision import bf16_works
 from rims_rl.bench.measure import BenchOptions, medians, torch_threads
+from rims_rl.common.freed_memory import keep_freed_memory
 from rims_rl.core import weights_at_rest
 from rims_rl.runs.provenance import provenance
 
@@ -42,6 +43,8 @@ def bench_update(options: BenchOptions) -> dict[str, Any]:
         updates["cnn alone"] = encoder_update(models["ours, none"])
         forwards = {name: forward(model) for name, model in models.items()}
         forwards["cnn alone"] = encoder_forward(models["ours, none"])
+        given_back = medians({"ours, rims": models["ours, rims"].train}, repeats)
+        keep_freed_memory()  # as `rims-rl train` does
         log.info(f"timing {len(updates)} updates, {repeats} rounds and one to warm up: a few minutes")
         update_ms = medians(updates, repeats)
         with ExitStack() as stack:
@@ -55,7 +58,8 @@ def bench_update(options: BenchOptions) -> dict[str, Any]:
         "without gradient. stock: sb3_contrib.RecurrentPPO with CnnLstmPolicy as it comes, one LSTM for the actor and "
         "one for the critic; stock, shared: with shared_lstm=True. ours: rims_rl.agents.RecurrentPPO with "
         "CnnRimsPolicy, one core for both. cnn alone: the encoder forward and backward on the same minibatches, "
-        "nothing else: the floor.",
+        "nothing else: the floor. freed_memory_given_back_ms: the update of ours, measured before all of that, without "
+        "keep_freed_memory().",
         "n_envs": N_ENVS,
         "n_steps": n_steps,
         "n_epochs": N_EPOCHS,
@@ -64,6 +68,7 @@ def bench_update(options: BenchOptions) -> dict[str, Any]:
         "threads": threads,
         "repeats": repeats,
         "update_ms": update_ms,
+        "freed_memory_given_back_ms": given_back,
         "forward_ms": forward_ms,
         "parameters": {name: sum(p.numel() for p in model.policy.parameters()) for name, model in models.items()},
         "targets": [

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from rims_rl.common.files import replacing
+from rims_rl.common.freed_memory import keep_freed_memory
 from rims_rl.jobs.job import Job, Progress
 from rims_rl.runs.records import SupervisedResult, read_checked
 from rims_rl.supervised.task import Task, TaskConfig
@@ -59,6 +60,7 @@ class SupervisedJob(Job):
 
     def measure_speed(self, threads: int) -> float:
         torch.set_num_threads(threads)
+        keep_freed_memory()
         training = Training(self.task(self.config, self.data_dir), self.seed)
         batches = iter(training.batches(self._workers))
         training.iterate(next(batches))
@@ -89,6 +91,7 @@ class SupervisedJob(Job):
 
     def train_and_evaluate(self, folder: Path, threads: int) -> dict[str, Any]:
         torch.set_num_threads(threads)
+        keep_freed_memory()
         training = Training(self.task(self.config, self.data_dir), self.seed, folder)
         training.run(self._workers, self.watcher)
         with replacing(folder / "network.safetensors") as temporary:

@@ -26,6 +26,7 @@ from rims_rl.agents.saved.normalization import freeze_statistics, start_from_sta
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.common.errors import Diverged, EnvironmentFailed, UserError
 from rims_rl.common.files import clear_leftovers
+from rims_rl.common.freed_memory import keep_freed_memory
 from rims_rl.common.signals import stop_at_signal
 from rims_rl.config import zoo
 from rims_rl.config.layers import read_mapping
@@ -126,6 +127,7 @@ def build(arguments: Arguments, settings: TrainConfig, env: Resolved) -> tuple[R
     """The model with its environments, and the environments for evaluations, if there will be any."""
     check_device(arguments.device)
     torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
     seed, threads = arguments.seed, arguments.threads
     envs = make_envs(env, settings.n_envs, seed, threads)
     evaluation_envs: VecEnv | None = None

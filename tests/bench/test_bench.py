@@ -3,6 +3,8 @@
 import json
 import sys
 
+import ale_py
+import gymnasium
 import pytest
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
@@ -91,6 +93,7 @@ def test_bench_stability(monkeypatch, capsys, tmp_path):
 
 
 def test_the_plain_agent_learns_from_the_advantages_that_it_should():
+    gymnasium.register_envs(ale_py)
     envs = VecFrameStack(make_atari_env("BreakoutNoFrameskip-v4", 2, seed=0), 4)
     torch.manual_seed(0)
     agent = PlainAgent(envs, hidden_size=8, n_steps=64, n_epochs=1, batch_size=64)
