@@ -28,6 +28,7 @@ from rims_rl.common.figures import save_figure
 from rims_rl.common.files import replacing, write_json
 from rims_rl.config import zoo
 from rims_rl.config.layers import flatten, read_mapping, unflatten
+from rims_rl.core import make_core
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.runs.provenance import provenance
 from rims_rl.training.train import resolve_arguments
@@ -130,16 +131,22 @@ def _settings(options: TuneOptions) -> dict[str, Any]:
 
 
 def _check_keys(options: TuneOptions, settings: dict[str, Any], space: dict[str, Any]) -> None:
-    """A key of a space that does not exist, or that was also given a value, is to be known before the first trial."""
+    """A key of a space that does not exist, or that was also given a value, and a core that cannot be made, are to be
+    known before the first trial, and before the folder holds a search that cannot be mended."""
     if fixed := set(flatten(settings)) & set(space):
         raise UserError(f"{min(fixed)} is searched for, and `settings` gives it a value; leave it out of one of them")
     first = {key: range_[0] if isinstance(range_, list) else range_["low"] for key, range_ in space.items()}
     sizes = {"n_steps", "batch_size", "n_epochs", "num_active", "sequence_length"}  # may fit in another combination
     alone = {key: value for key, value in first.items() if key not in sizes}
-    zoo.load(
+    config = zoo.load(
         resolve_arguments(options), options.algo,
         layers=[("`settings`", settings), (str(options.space or "search_spaces.yml"), alone)],
-    )  # fmt: skip
+    ).config  # fmt: skip
+    rims = config.num_rims, config.num_active
+    try:  # any width of the input will do
+        make_core(config.core, config.rim_size, config.num_rims * config.rim_size, *rims, None, **config.core_kwargs)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def _check_same(file: Path, definitions: dict[str, Any]) -> None:

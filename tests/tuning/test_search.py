@@ -141,6 +141,20 @@ def test_a_mistake_in_a_space_is_one_sentence_before_the_first_trial(space, word
         plan_search(asked)
 
 
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"cores": ("rims", "lsmt")}, "core must be one of .*, got 'lsmt'; did you mean 'lstm'"),
+        ({"settings": SMALL | {"core_kwargs.foo": 1}}, "core 'rims-robust' has no option 'foo'"),
+        ({"cores": ("no_module.Core",)}, "core no_module.Core cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_core_that_cannot_be_made_is_one_sentence_and_leaves_no_search(others, words, tmp_path):
+    with user_error(words):
+        plan_search(options(tmp_path, **others))
+    assert not (tmp_path / "logs").exists()
+
+
 def test_a_storage_that_cannot_be_used_is_one_sentence(tmp_path):
     with user_error("--storage sqlite:////proc/x.db cannot be used"):
         plan_search(options(tmp_path, storage="sqlite:////proc/x.db"))
