@@ -75,9 +75,10 @@ def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]
         "stepped": _training(fused, lambda: _stepped(fused, x)),
         "autograd": _training(readable, lambda: ENGINES["readable"].run(layer, x.unsqueeze(2), state, state)[0]),
         "torch loops": _training(readable, lambda: ENGINES["torch"].run(layer, x.unsqueeze(2), state, state)[0]),
-        "operator": _training(readable, lambda: OPERATOR.run(layer, x.unsqueeze(2), state, state)[0]),
         **{name: _training(rim, lambda rim=rim: rim(x)[0]) for name, rim in rims.items()},  # type: ignore[misc]
     }
+    if OPERATOR.refusal(layer, x.unsqueeze(2)) is None:
+        candidates["operator"] = _training(readable, lambda: OPERATOR.run(layer, x.unsqueeze(2), state, state)[0])
     return {
         "cell": cell,
         "T": steps,

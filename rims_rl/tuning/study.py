@@ -28,7 +28,7 @@ from rims_rl.common.figures import save_figure
 from rims_rl.common.files import replacing, write_json
 from rims_rl.config import zoo
 from rims_rl.config.layers import flatten, read_mapping, unflatten
-from rims_rl.core import make_core
+from rims_rl.core.registry import core_factory, make_core
 from rims_rl.jobs.experiment import Experiment
 from rims_rl.runs.provenance import provenance
 from rims_rl.training.train import resolve_arguments
@@ -142,9 +142,11 @@ def _check_keys(options: TuneOptions, settings: dict[str, Any], space: dict[str,
         resolve_arguments(options), options.algo,
         layers=[("`settings`", settings), (str(options.space or "search_spaces.yml"), alone)],
     ).config  # fmt: skip
-    rims = config.num_rims, config.num_active
-    try:  # any width of the input will do
-        make_core(config.core, config.rim_size, config.num_rims * config.rim_size, *rims, None, **config.core_kwargs)
+    try:
+        core_factory(config.core)
+        if "." not in config.core:  # one's own may want another width of the input than this
+            width = config.num_rims * config.rim_size
+            make_core(config.core, 1, width, config.num_rims, config.num_active, None, **config.core_kwargs)
     except ValueError as error:
         raise UserError(str(error)) from error
 

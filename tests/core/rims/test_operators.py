@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from rims_rl import RIM
-from rims_rl.core.rims.engines.c_struct import has_library
 from rims_rl.core.rims.engines.choose import ENGINES, OPERATOR
 from rims_rl.core.rims.engines.operators import scan
+from tests.helpers.engines import needs_c
+
+pytestmark = needs_c
 
 CASES = {
     "paper": {},
@@ -85,7 +87,6 @@ def test_an_exported_program_has_one_operation_for_a_layer_only_if_that_is_wante
 
 @pytest.mark.slow
 def test_a_compiled_layer_is_one_graph_and_the_same_to_the_bit():
-    assert has_library(torch.float32)
     rim, x = make(), torch.randn(7, 3, 5)
     torch.manual_seed(0)
     gradients = []

@@ -13,6 +13,7 @@ from rims_rl.core.rims.cell import MECHANISM
 from rims_rl.core.rims.engines.choose import ENGINES
 from rims_rl.exporting.policy_step import PolicyStep
 from tests.helpers.code_blocks import run_python_blocks
+from tests.helpers.engines import needs_c
 
 
 class Later(RIMCell):
@@ -200,7 +201,7 @@ def test_a_policy_honours_it_and_so_does_its_export(cell_class):
     assert not np.allclose(state, other, atol=1e-3)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param(name, marks=needs_c if name == "c" else ()) for name in ENGINES])
 def test_an_engine_that_is_asked_for_is_the_one_or_a_warning_says_why_not(engine, recwarn):
     rim, _ = make(RIMCell, engine=engine)
     x = torch.randn(4, 2, 5)
