@@ -18,7 +18,7 @@ from rims_rl import __version__  # noqa: E402
 project, author, copyright = "rims-rl", "rims-rl contributors", "rims-rl contributors"
 release = version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "agents"]  # cards of trained agents are no pages
 highlight_language = "none"  # of blocks that do not say what they are
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]

@@ -43,6 +43,11 @@ POLICIES = {policy.__name__: policy for policy in (MlpRimsPolicy, CnnRimsPolicy,
 ACTIVATIONS = {activation.__name__: activation for activation in (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU)}
 
 
+def round_weights(policy: MlpRimsPolicy) -> None:
+    """To the numbers that 16 bits hold (float16), in place, so that the policy's file is half as large."""
+    policy.half().float()
+
+
 def describe_policy(policy: MlpRimsPolicy, policy_kwargs: dict[str, Any], **others: Any) -> Description:
     """How to build ``policy``, and with ``others`` more fields of its description, such as ``env``.
 
@@ -77,11 +82,14 @@ def save_policy(policy: MlpRimsPolicy, folder: Path, description: Description) -
 
 
 def save_shared(policy: MlpRimsPolicy, path: Path, description: Description) -> None:
-    """Write weights and description into one ``.safetensors`` file."""
+    """Write weights and description into one ``.safetensors`` file: in 16 bits, if nothing is lost by that."""
     weights = {name: weight.detach().contiguous() for name, weight in weights_of(policy).items()}
     for name, weight in weights.items():
         if not weight.isfinite().all():
             raise Diverged(f"{name!r} of the policy holds numbers that are not finite")
+    short = {name: weight.half() for name, weight in weights.items()}
+    if all(weight.equal(short[name].float()) for name, weight in weights.items()):
+        weights = short
     with replacing(path) as temporary:
         temporary.write_bytes(save(weights, {KEY: json.dumps(description.to_json())}))
 
@@ -122,7 +130,8 @@ def load_policy(path: Path, device: str = "cpu", trust: bool = False) -> tuple[M
         raise UserError(f"{path} does not describe a policy that can be built: {reason}") from error
     _check_weights(file, weights, sizes)
     policy = build()
-    policy.load_state_dict(weights, strict=False)  # names that stand for the same tensor are there once
+    # which makes them float32; names that stand for the same tensor are there once
+    policy.load_state_dict(weights, strict=False)
     policy.to(device)
     policy.set_training_mode(False)
     return policy, description
@@ -230,7 +239,7 @@ def _check_weights(path: Path, weights: dict[str, torch.Tensor], sizes: dict[str
     for name, weight in weights.items():
         if weight.shape != sizes[name]:
             raise UserError(f"{path}: {name!r} must have shape {tuple(sizes[name])}, got {tuple(weight.shape)}")
-        if weight.dtype != torch.float32:
-            raise UserError(f"{path}: {name!r} must be float32, got {weight.dtype}")
+        if weight.dtype not in (torch.float32, torch.float16):
+            raise UserError(f"{path}: {name!r} must be float32 or float16, got {weight.dtype}")
         if not weight.isfinite().all():
             raise UserError(f"{path}: {name!r} holds values that are not finite numbers")

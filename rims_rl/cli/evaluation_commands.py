@@ -38,8 +38,8 @@ def _evaluate(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Folder of a run, its folder best, a .safetensors file, or hf:owner/name; with --random, an "
-            "environment; with --variants, one or several.",
+            help="Folder of a run, its folder best, a .safetensors file, zoo:NAME or hf:owner/name; with --random, "
+            "an environment; with --variants, one or several.",
         ),
     ],
     variants: Annotated[

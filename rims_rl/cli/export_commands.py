@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 @app.command("export")
 def _export(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, its folder best, or an exported .safetensors file.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a run, its folder best, an exported .safetensors file, zoo:NAME or hf:owner/name."
+        ),
+    ],
     format: Annotated[str, typer.Option(help="onnx, safetensors or pt2.")] = "onnx",
     out: Annotated[Path | None, typer.Option(help="File to write. Default: in the run, named after the env.")] = None,
     card: Annotated[bool, typer.Option("--card", help="Write a model card, README.md, beside it.")] = False,
@@ -37,15 +42,27 @@ def _share(
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="Only for those whom the hub lets see it.")] = False,
     video: Annotated[bool, typer.Option("--video/--no-video", help="With a video of one game.")] = True,
+    small: Annotated[
+        bool, typer.Option("--small", help="Weights in 16 bits, evaluated after they were rounded, and no ONNX.")
+    ] = False,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of the evaluation of --small.")] = 100,
 ) -> None:
     """Make the folder that the Hugging Face hub expects: card, safetensors, ONNX, video and settings."""
     from rich.console import Console
 
     from rims_rl.exporting.hub import ShareOptions, share
 
-    result = share(
-        ShareOptions(run=run, out=out or run / "shared", push=push, private=private, video=video, progress=True)
+    options = ShareOptions(
+        run=run,
+        out=out or run / "shared",
+        push=push,
+        private=private,
+        video=video,
+        small=small,
+        episodes=episodes,
+        progress=True,
     )
+    result = share(options)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{result.folder}: {', '.join(result.files)}")
     if result.url is not None:

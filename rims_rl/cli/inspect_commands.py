@@ -12,7 +12,7 @@ from rims_rl.common.cores import THREADS
 
 @app.command("enjoy")
 def _enjoy(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or its folder best.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, its folder best, zoo:NAME or hf:owner/name.")],
     out: Annotated[Path | None, typer.Option(help="File to write: .mp4 or .gif. Default: in the run.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes; on Atari, whole games.")] = 1,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
@@ -64,7 +64,9 @@ def _enjoy(
 
 @app.command("inspect")
 def _inspect(
-    run: Annotated[Path, typer.Argument(help="Folder of a run whose core is rims, or its folder best.")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run whose core is rims, its folder best, zoo:NAME or hf:owner/name.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Recording to write: .npz. Default: in the run.")] = None,
     html: Annotated[Path | None, typer.Option(help="Page to write, too: one .html file, to open in a browser.")] = None,
     pictures: Annotated[
@@ -95,7 +97,7 @@ def _inspect(
         out=out,
         html=html,
         pictures=pictures,
-        compare=compare,
+        compare=compare and local_run(compare),
         episodes=episodes,
         variant=variant,
         max_steps=max_steps,

@@ -86,10 +86,13 @@ def env_options(
 
 
 def local_run(run: Path) -> Path:
-    """A run, or a policy that was pulled because ``run`` is a name of the Hugging Face hub: ``hf:owner/name``."""
-    from rims_rl.exporting.hub import is_shared, pull
+    """A run, or a policy that was taken from where it is because ``run`` is its name: ``zoo:NAME``, a trained agent of
+    the repository, or ``hf:owner/name``, of the Hugging Face hub."""
+    from rims_rl.exporting.hub import HUB, pull
+    from rims_rl.exporting.trained_agents import ZOO, take
 
-    return pull(str(run)) if is_shared(run) else run
+    name = str(run)
+    return take(name) if name.startswith(ZOO) else pull(name) if name.startswith(HUB) else run
 
 
 def was_given(context: typer.Context, name: str) -> bool:

@@ -85,7 +85,9 @@ def _train(
     ] = False,
     init_from: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Start with its weights: a run's folder, a .safetensors file, hf:owner/name."),
+        typer.Option(
+            metavar="RUN", help="Start with its weights: a run's folder, a .safetensors file, zoo:NAME, hf:owner/name."
+        ),
     ] = None,
     carry: Annotated[
         str | None,
@@ -154,7 +156,7 @@ def _train(
         exact_resume=exact_resume,
         init_from=init_from and local_run(init_from),
         carry=carry,
-        columns=list(columns or []),
+        columns=[local_run(column) for column in columns or []],
         keep_policies_every=keep_policies_every,
         callbacks=callbacks or [],
         core=core,

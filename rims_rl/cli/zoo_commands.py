@@ -1,4 +1,4 @@
-"""``rims-rl zoo``: what training would use."""
+"""``rims-rl zoo``: what training would use, and what was trained."""
 
 import json
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from rims_rl.cli.app import app, with_flags
 from rims_rl.cli.options import Algo, Config, Settings
 
-zoo = typer.Typer(help="List the configurations of the zoo, or show one.")
+zoo = typer.Typer(help="List the configurations of the zoo, show one, or list trained agents.")
 app.add_typer(zoo, name="zoo")
 
 
@@ -51,3 +51,25 @@ def _zoo_show(
         shown = value if isinstance(value, str) else json.dumps(value, default=str)
         table.add_row(key, Text(shown), Text(with_flags(sources[key])))  # Text: [64] is not markup
     Console().print(table)
+
+
+@zoo.command("agents")
+def _zoo_agents() -> None:
+    """List the trained agents that come with the repository: zoo:NAME stands for one wherever a run is wanted."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from rims_rl.agents.saved.description import Score
+    from rims_rl.exporting.trained_agents import ZOO, trained_agents
+
+    table = Table("name", "environment", "core", "steps", "mean score, 95 %")
+    table.columns[3].justify = "right"
+    agents = trained_agents()
+    for name, agent in agents.items():
+        score = "not evaluated"
+        if isinstance(agent.score, Score):
+            score = "{:,.2f} ({:,.2f} to {:,.2f})".format(agent.score.mean, *agent.score.mean_95)
+        table.add_row(ZOO + name, agent.env, agent.policy_kwargs.core, f"{agent.steps or 0:,}", score)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"to watch one: rims-rl enjoy {ZOO}{next(iter(agents))}")

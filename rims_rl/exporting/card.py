@@ -97,13 +97,14 @@ def _algorithm(description: ExportedDescription) -> str:
     return {"ppo": "RecurrentPPO", "a2c": "RecurrentA2C"}.get(description.algo or "", "an unknown algorithm")
 
 
-def add_to_card(folder: Path, name: str | None) -> None:
+def add_to_card(folder: Path, name: str | None, rounded: bool) -> None:
     """What else is in a folder that is shared, as ``name``."""
     card = folder / "README.md"
+    size = "Its weights were rounded to 16 bits (float16), and then its score was measured. " if rounded else ""
     source = f"hf:{name}" if name else "policy.safetensors"
     more = (
         "\n## Where rims-rl is installed\n\n"
-        f"```sh\nrims-rl evaluate {source}\nrims-rl enjoy {source}\n```\n\n"
+        f"```sh\nrims-rl evaluate {source}\nrims-rl enjoy {source}\n```\n\n{size}"
         "`policy.safetensors` holds weights and JSON, `config.yml` the settings of the training: reading them runs no "
         "code.\n"
     )

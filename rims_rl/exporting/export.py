@@ -279,8 +279,20 @@ def _write_safetensors(step: PolicyStep, description: Description, space: spaces
 
 
 def _read_safetensors(path: Path, space: spaces.Space[Any]) -> Player:
+    """By the policy's own methods: this file is read by us, and what is played is the same program."""
     policy, description = load_policy(path, trust=True)  # we have just written it
-    return _player(PolicyStep(policy, space, description.normalization))
+    step = PolicyStep(policy, space, description.normalization)
+
+    def play(observations: Any, state: State, starts: np.ndarray, masks: Masks) -> dict[str, np.ndarray]:
+        prepared = torch.utils._pytree.tree_map(torch.Tensor.numpy, step.prepare(_to_tensors(observations)))
+        h, c = map(torch.as_tensor, state)
+        cut = 0 if policy.lstm_critic is None else policy.num_layers  # where the critic's layers begin
+        states = RNNStates((h[: policy.num_layers], c[: policy.num_layers]), (h[cut:], c[cut:]))
+        with policy.allowing(masks):
+            expected = _expected(policy, prepared, states, starts)[0]
+        return {name: np.asarray(value) for name, value in expected.items()}
+
+    return play
 
 
 def _write_onnx(step: PolicyStep, description: Description, space: spaces.Space[Any], path: Path) -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from rims_rl.agents.saved.policy_files import load_policy, round_weights, save_shared
 from rims_rl.common.errors import UserError
 from rims_rl.common.options import Count, Options
 from rims_rl.envs.watch import NotShown
+from rims_rl.evaluation.evaluate import EvaluateOptions, evaluate
 from rims_rl.exporting.card import add_to_card, check_card
 from rims_rl.exporting.export import ExportOptions, export
 from rims_rl.inspect.enjoy import EnjoyOptions, enjoy
@@ -35,6 +39,8 @@ class ShareOptions(Options):
     push: str | None = None  # owner/name on the hub; None: nothing leaves this machine
     private: bool = False
     video: bool = True
+    small: bool = False  # weights in 16 bits, evaluated with them, and no ONNX
+    episodes: Count = 100  # of that evaluation
     check_steps: Count = 500  # of each exported file, see ExportOptions
     progress: bool = False
 
@@ -48,29 +54,43 @@ class ShareResult:
 
 def share(options: ShareOptions) -> ShareResult:
     """Write safetensors, ONNX with its runtime, settings, a video and a card; and send them if ``push`` says where."""
-    run, folder = options.run, options.out
+    folder = options.out
     if options.push is not None:
         _check_name(options.push)
         _hub()
-    _, config = read_arguments(run)
+    _, config = read_arguments(options.run)
     check_card(folder)
-    common: dict[str, Any] = {"run": run, "check_steps": options.check_steps, "progress": options.progress}
-    weights = export(ExportOptions(format="safetensors", out=folder / POLICY, **common))
-    graph = export(ExportOptions(out=folder / f"{config.parent.name}.onnx", card=True, **common))
-    files = [weights.file, graph.file, graph.runtime, graph.card, folder / "config.yml"]
-    shutil.copyfile(config, folder / "config.yml")
-    if (run / "evaluation.json").exists():
-        shutil.copyfile(run / "evaluation.json", folder / "results.json")
-        files.append(folder / "results.json")
-    if options.video:
-        watch = EnjoyOptions(run=run, out=folder / VIDEO, max_steps=VIDEO_STEPS, progress=options.progress)
-        try:
-            files.append(enjoy(watch).video)
-        except NotShown as error:
-            log.info(f"there will be no video: {error}")
-    add_to_card(folder, options.push)
+    with _rounded(options) if options.small else nullcontext(options.run) as run:
+        common: dict[str, Any] = {"run": run, "check_steps": options.check_steps, "progress": options.progress}
+        weights = ExportOptions(format="safetensors", out=folder / POLICY, card=options.small, **common)
+        exported = [export(weights)]
+        if not options.small:
+            exported.append(export(ExportOptions(out=folder / f"{config.parent.name}.onnx", card=True, **common)))
+        files = [file for each in exported for file in (each.file, each.runtime, each.card)]
+        files.append(shutil.copyfile(config, folder / "config.yml"))
+        if (run / "evaluation.json").exists():
+            files.append(shutil.copyfile(run / "evaluation.json", folder / "results.json"))
+        if options.video:
+            watch = EnjoyOptions(run=run, out=folder / VIDEO, max_steps=VIDEO_STEPS, progress=options.progress)
+            try:
+                files.append(enjoy(watch).video)
+            except NotShown as error:
+                log.info(f"there will be no video: {error}")
+    add_to_card(folder, options.push, options.small)
     names = sorted(file.name for file in files if file is not None)
     return ShareResult(folder, names, None if options.push is None else _push(options, names))
+
+
+@contextmanager
+def _rounded(options: ShareOptions) -> Iterator[Path]:
+    """A folder with the policy of the run in 16 bits, and how well that one plays."""
+    with TemporaryDirectory() as temporary:
+        run = Path(temporary) / options.run.name
+        policy, description = load_policy(options.run)
+        round_weights(policy)
+        save_shared(policy, run / POLICY, description)
+        evaluate(EvaluateOptions(run=run, episodes=options.episodes, progress=options.progress))
+        yield run
 
 
 def pull(name: str, logdir: Path = Path("logs")) -> Path:
@@ -86,11 +106,6 @@ def pull(name: str, logdir: Path = Path("logs")) -> Path:
 
     _asked(fetch, f"{HUB}{name}", POLICY)
     return folder
-
-
-def is_shared(path: Path) -> bool:
-    """Whether a path is a name of the hub."""
-    return str(path).startswith(HUB)
 
 
 def _push(options: ShareOptions, names: list[str]) -> str:

@@ -56,14 +56,17 @@ class PolicyStep(nn.Module):
             }
         )
 
+    def prepare(self, observation: Any) -> Any:
+        """Observations of the environment as the policy has seen them in training."""
+        if isinstance(observation, dict):
+            return {key: self._prepare[f"_{key}"](part) for key, part in observation.items()}
+        return self._prepare["_"](observation)
+
     def forward(
         self, observation: Any, h: Tensor, c: Tensor, episode_start: Tensor, action_masks: Tensor | None = None
     ) -> dict[str, Tensor]:
         policy, layers = self.policy, self.policy.num_layers
-        if isinstance(observation, dict):
-            observation = {key: self._prepare[f"_{key}"](part) for key, part in observation.items()}
-        else:
-            observation = self._prepare["_"](observation)
+        observation = self.prepare(observation)
         found: list[Tensor] = []  # who was active, in each core
 
         def one_step(core: Core, features: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:

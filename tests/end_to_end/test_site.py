@@ -11,7 +11,7 @@ from rims_rl.runs.folder import Arguments
 from tests.helpers.code_blocks import BLOCK, ROOT, run_page
 from tests.helpers.verbs import train_run
 
-WRITTEN_BY_COMMANDS = ("docs/results", "docs/_build", "docs/reference/commands.md")
+WRITTEN_BY_COMMANDS = ("docs/agents", "docs/results", "docs/_build", "docs/reference/commands.md")
 # run by tests of their own, which look at what comes of them
 RUN_ELSEWHERE = tuple(
     f"docs/how-to/{page}.md"

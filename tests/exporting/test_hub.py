@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.exporting.hub import ShareOptions, share
 from rims_rl.jobs.engines.local import COMMAND
 from rims_rl.runs.folder import Arguments
@@ -55,6 +56,16 @@ def test_the_folder_holds_what_the_hub_expects_and_nothing_that_runs_code_when_r
     assert "rims-rl evaluate policy.safetensors" in page and "onnxruntime" in page
     share(ShareOptions(run=run, out=tmp_path / "shared", video=False, check_steps=8))  # renewed
     assert (tmp_path / "shared/README.md").read_text().count("## Where rims-rl is installed") == 1
+
+
+def test_a_small_folder_is_scored_after_its_weights_were_rounded(run, tmp_path):
+    folder = tmp_path / "small"
+    result = share(ShareOptions(run=run, out=folder, small=True, episodes=4, check_steps=8, video=False))
+    assert result.files == ["README.md", "config.yml", "policy.safetensors", "results.json"]
+    policy, description = load_policy(folder)
+    assert all(weight.equal(weight.half().float()) for weight in policy.parameters())
+    assert evaluate_run(folder, 4, n_envs=4).scores == json.loads((folder / "results.json").read_text())["scores"]
+    assert description.score.episodes == 4 and "weights were rounded to 16 bits" in (folder / "README.md").read_text()
 
 
 class Unseen(gym.Env):

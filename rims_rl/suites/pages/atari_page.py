@@ -1,9 +1,12 @@
-"""The page of a suite of Atari games: scores beside the paper's, human-normalized, and RIMs against the LSTM."""
+"""The page of a suite of Atari games: scores beside the paper's, human-normalized, and RIMs against the LSTM; what
+distractors and a missing RIM cost; and what it all took."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,8 +14,13 @@ from matplotlib.figure import Figure
 from rims_rl.common.figures import save_figure
 from rims_rl.common.markdown import table
 from rims_rl.config.zoo import human_scores, paper_scores
+from rims_rl.core.registry import has_rims
+from rims_rl.suites.pages.atari_costs import costs_section
+from rims_rl.suites.pages.atari_distractors import distractors_section
+from rims_rl.suites.pages.atari_rims import usage_section, without_section
 from rims_rl.suites.pages.estimates import estimate, interquartile_mean, probability_of_improvement
 from rims_rl.suites.pages.learning_curves import draw_curves
+from rims_rl.suites.pages.transfer_scores import curve_heights
 from rims_rl.suites.plan import Plan
 from rims_rl.suites.results import Results
 
@@ -21,7 +29,7 @@ BASELINE = "lstm"
 IN_PAPER = {
     True: "The paper does not say by what its figure divides; its own numbers (5 active RIMs) are put through the same "
     "formula.",
-    False: "The paper's table has no numbers of RIMs without input attention.",
+    False: "The paper's table has no numbers of such RIMs.",
 }
 
 
@@ -36,34 +44,62 @@ def atari_page(plan: Plan, done: Results, out: Path) -> str:
 
 
 def _part(plan: Plan, done: Results, algo: str, stem: Path) -> str:
-    scores: Scores = {core: {} for core in plan.suite.cores}
-    for job, result in done:
-        scores[job.core].setdefault(job.name_of_env, {})[job.seed] = result["evaluation"]["mean"]
-    scores = {core: games for core, games in scores.items() if games}
+    scores, areas = _by_core(plan, done, _score), _by_core(plan, done, _area)
     games = [
         game for game in dict.fromkeys(job.name_of_env for job in plan.jobs) if any(game in s for s in scores.values())
     ]
-    configs = {job.core: result["definition"]["config"] for job, result in done}
-    sections = [f"## Scores, {algo}\n\n{_how(plan, done[0][0].steps)}\n\n{_score_table(scores, games)}"]
-    sections.append(f"## Human-normalized scores, {algo}\n\n{_normalized(scores, games)}")
-    for core, config in configs.items():
-        if config["core"] == "rims" and (changes := _relative_improvements(scores, core)):
-            in_paper = config["core_kwargs"].get("input_attention", True)
-            picture = stem.with_name(f"{stem.name}_{core}_over_{BASELINE}.png")
-            save_figure(_draw_bars(changes, core, in_paper), picture)
-            better = sum(change > 0 for change in changes.values())
-            sections.append(
-                f"## {core} over {BASELINE}, {algo}\n\n![{core} over {BASELINE}]({picture.name})\n\nPer game, the "
-                f"difference of the mean scores divided by what the better of {BASELINE} and human scores above random "
-                f"play. {core} has the higher mean score in {better} of {len(changes)} games. {IN_PAPER[in_paper]}"
-            )
-    picture = stem.with_name(f"{stem.name}_curves.png")
-    save_figure(draw_curves(plan, done, games), picture, dpi=90)
-    sections.append(
-        f"## Learning curves, {algo}\n\n![Learning curves]({picture.name})\n\nScores of games played while learning, "
-        "means over seeds."
-    )
-    return "\n\n".join(sections)
+    curves = stem.with_name(f"{stem.name}_curves.png")
+    save_figure(draw_curves(plan, done, games), curves, dpi=90)
+    sections = {
+        "Scores": f"{_how(plan, done[0][0].steps)}\n\n{_score_table(scores, games)}",
+        "Human-normalized scores": _normalized(scores, games),
+        "Learning curves": f"![Learning curves]({curves.name})\n\nScores of games played while learning, means over "
+        "seeds.",
+        "Areas under the learning curves": _area_table(areas, games),
+        **_improvements(done, scores, stem),
+        "What distractors cost": distractors_section(done),
+        "What each RIM is worth": without_section(done),
+        "Usage of RIMs": usage_section(done),
+        "What it took": costs_section(done),
+    }
+    return "\n\n".join(f"## {title}, {algo}\n\n{text}" for title, text in sections.items() if text)
+
+
+def _by_core(plan: Plan, done: Results, value: Callable[[dict[str, Any]], float | None]) -> Scores:
+    """What ``value`` makes of each result, where it makes something of it."""
+    scores: Scores = {core: {} for core in plan.suite.cores}
+    for job, result in done:
+        if (number := value(result)) is not None:
+            scores[job.core].setdefault(job.name_of_env, {})[job.seed] = number
+    return {core: games for core, games in scores.items() if games}
+
+
+def _score(result: dict[str, Any]) -> float:
+    """In the variant that the policy was trained in, if it was played in several."""
+    played = result["evaluation"]
+    return float(played["variants"][played["reference"]]["return"] if "variants" in played else played["mean"])
+
+
+def _area(result: dict[str, Any]) -> float | None:
+    return float(curve_heights(result["curve"]).mean()) if result["curve"] else None
+
+
+def _improvements(done: Results, scores: Scores, stem: Path) -> dict[str, str]:
+    """The paper's figure of bars, for each core with RIMs."""
+    sections = {}
+    for core, config in {job.core: result["definition"]["config"] for job, result in done}.items():
+        if not has_rims(config["core"]) or not (changes := _relative_improvements(scores, core)):
+            continue
+        in_paper = config["core"] == "rims" and config["core_kwargs"].get("input_attention", True)
+        picture = stem.with_name(f"{stem.name}_{core}_over_{BASELINE}.png")
+        save_figure(_draw_bars(changes, core, in_paper), picture)
+        better = sum(change > 0 for change in changes.values())
+        sections[f"{core} over {BASELINE}"] = (
+            f"![{core} over {BASELINE}]({picture.name})\n\nPer game, the difference of the mean scores divided by "
+            f"what the better of {BASELINE} and human scores above random play. {core} has the higher mean score in "
+            f"{better} of {len(changes)} games. {IN_PAPER[in_paper]}"
+        )
+    return sections
 
 
 def _how(plan: Plan, steps: int) -> str:
@@ -82,6 +118,17 @@ def _score_table(scores: Scores, games: list[str]) -> str:
         theirs = [f"{paper[game][key]:,.0f}" if game in paper else "" for key in ("rims", "lstm")]
         rows.append([game, *ours, *theirs])
     return table(["game", *scores, "paper: RIMs", "paper: LSTM"], rows)
+
+
+def _area_table(areas: Scores, games: list[str]) -> str | None:
+    """None if no game has ended in training."""
+    if not areas:
+        return None
+    rows = [[game, *(_spread(list(of_core.get(game, {}).values())) for of_core in areas.values())] for game in games]
+    return (
+        "Mean score of the games played while learning, all of training counted alike: how early a core learns, and "
+        f"not only how far. Means over seeds as above.\n\n{table(['game', *areas], rows)}"
+    )
 
 
 def _spread(values: list[float]) -> str:

@@ -16,12 +16,13 @@ from rims_rl.agents.saved.policy_files import (
     describe_policy,
     load_policy,
     read_description,
+    round_weights,
     save_policy,
     save_shared,
     space_from_json,
     space_to_json,
 )
-from rims_rl.common.errors import UserError
+from rims_rl.common.errors import Diverged, UserError
 from tests.helpers.agents import Anything, box, image
 from tests.helpers.attacking import Touch
 from tests.helpers.verbs import user_error
@@ -63,6 +64,33 @@ def test_what_is_written_comes_back(policy, observation_space, action_space, kwa
     np.testing.assert_array_equal(action, expected)
     np.testing.assert_array_equal(state, expected_state)
     assert {path.name for path in tmp_path.iterdir()} == {"policy.safetensors", "policy.json"}
+
+
+def test_rounded_weights_take_half_the_bytes_and_are_read_as_the_same_numbers(tmp_path):
+    model = make()
+    save(model, tmp_path)
+    whole = (tmp_path / "policy.safetensors").stat().st_size
+    before = {name: weight.clone() for name, weight in model.policy.state_dict().items()}
+    round_weights(model.policy)
+    save(model, tmp_path)
+    sizes = [weight.dtype.itemsize for weight in load_file(tmp_path / "policy.safetensors").values()]
+    assert set(sizes) == {2} and (tmp_path / "policy.safetensors").stat().st_size < 0.7 * whole
+    loaded = load_policy(tmp_path)[0].state_dict()
+    for name, weight in model.policy.state_dict().items():
+        assert loaded[name].dtype == weight.dtype == torch.float32 and loaded[name].equal(weight)
+        torch.testing.assert_close(weight, before[name], rtol=2**-11, atol=2**-24)
+    assert any(not weight.equal(before[name]) for name, weight in loaded.items())
+
+
+def test_weights_that_16_bits_cannot_hold_are_not_rounded_to_infinity(tmp_path):
+    model = make()
+    with torch.no_grad():
+        model.policy.action_net.bias[0] = 1e5
+    save(model, tmp_path)
+    assert load_policy(tmp_path)[0].action_net.bias[0] == 1e5
+    round_weights(model.policy)
+    with pytest.raises(Diverged, match=r"'action_net.bias' .* not finite"):
+        save(model, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +181,7 @@ def damage(kind, folder):
         ("huge network", "1000000 is more than the .* numbers that policy.safetensors holds"),
         ("endless layers", "more layers than the .* weights of policy.safetensors"),
         ("endless brackets", "cannot be read"),
-        ("wrong dtype", "'action_net.weight' must be float32, got torch.float64"),
+        ("wrong dtype", "'action_net.weight' must be float32 or float16, got torch.float64"),
         ("wrong shape", r"'action_net.weight' must have shape \(3, .*got \(1,"),
         ("not finite", "'action_net.weight' holds values that are not finite"),
         ("missing weight", "'action_net.weight' is in only one"),

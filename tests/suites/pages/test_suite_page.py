@@ -3,6 +3,8 @@
 import copy
 import functools
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from rims_rl.suites.pages.estimates import interquartile_mean, probability_of_im
 from rims_rl.suites.pages.suite_page import report_suite
 from rims_rl.suites.plan import EVALUATION_SEED, make_plan, read_plan
 from rims_rl.suites.run_files import find_run
+from tests.helpers.code_blocks import read_words
 
 TINY = {"n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1, "sequence_length": 32}
 SUITES = {
@@ -31,6 +34,11 @@ SUITES = {
         "curve": {"points": 2, "episodes": 4, "variants": ["novel-colour"]},
     },
     "atari": {"title": "a test", "envs": ["Breakout", "Pong"], "evaluation": {"episodes": 1}},
+    "atari variants": {
+        "title": "a test",
+        "envs": ["Breakout"],
+        "evaluation": {"episodes": 2, "variants": ["clean", "novel-noise"], "without_each_rim": True},
+    },
     "scores": {"title": "a test", "envs": ["RepeatFirstEasy", "CountRecallEasy"], "evaluation": {"episodes": 2}},
 }
 
@@ -47,7 +55,7 @@ def first(tmp_path_factory):
             "cores": {"rims": {"num_rims": 3, "num_active": 2, "rim_size": 4}, "lstm": {"rim_size": 4}},
             "seeds": [0, 1, 2, 3],
             "steps": 256,
-            "report": kind,
+            "report": kind.split()[0],
         }
         (folder / "tiny.yml").write_text(yaml.safe_dump(suite, sort_keys=False))
         plan = read_plan(str(folder / "tiny.yml"))
@@ -82,7 +90,10 @@ def test_a_result_says_what_the_run_did(kind, first):
     assert str(folder) not in json.dumps(result)
     rims = settings_of(job)
     assert len(result["life"]["usage"]) == rims.num_rims and sum(result["life"]["usage"]) == approx(rims.num_active)
-    if plan.suite.report != "variants":
+    if kind == "atari variants":
+        assert result["evaluation"]["reference"] == "clean" and result["without"].keys() == {"none", "0", "1", "2"}
+        return
+    if not plan.suite.evaluation.variants:
         assert result["evaluation"]["mean"] == json.loads((run / "evaluation.json").read_text())["mean"]
         return
     monitor = (run / "0.monitor.csv").read_text().splitlines()
@@ -190,6 +201,61 @@ def test_a_page_of_atari_with_missing_seeds_has_means_of_what_all_cores_have(fir
     assert "| Pong | 0.50 | 0.25 |" in page and "No game is there yet with the same seed for all cores" in page
 
 
+def test_a_page_of_atari_says_what_distractors_and_each_rim_are_worth(first, tmp_path):
+    plan, folder = first("atari variants")
+    random = human_scores()["Breakout"]["random"]
+
+    def change(job, result):
+        better = {"rims": 10.0, "lstm": 20.0}[job.core]
+        for name, left in (("clean", 1.0), ("novel-noise", 0.1 * job.seed + {"rims": 0.5, "lstm": 0.2}[job.core])):
+            score = random + left * better
+            result["evaluation"]["variants"][name] |= {"return": score, "return_95": [score - 1, score + 1]}
+        if (job.core, job.seed) == ("lstm", 3):  # is no better than random play
+            result["evaluation"]["variants"]["clean"]["return_95"][0] = random
+        if job.core == "lstm":
+            result["without"] = result["life"] = None
+            return
+        for name, loss in (("0", 3.0), ("1", 0.5), ("2", -2.0)):
+            result["without"][name] |= {"loss": loss, "loss_95": [loss - 1, loss + 1]}
+        result["life"]["usage"] = [0.2, 0.9, 0.9] if job.seed % 2 else [1.0, 0.6, 0.4]
+
+    copies(plan, folder, tmp_path / "tiny", change)
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    both = random + 10, random + 20
+    assert "| Breakout | {0:.1f} ({0:.1f} to {0:.1f}) | {1:.1f} ({1:.1f} to {1:.1f}) | 590 |".format(*both) in page
+    distractors, rims, usage = (page.split(f"## {title}, ppo")[1].split("\n## ")[0] for title in (
+        "What distractors cost", "What each RIM is worth", "Usage of RIMs",
+    ))  # fmt: skip
+    assert "trained in `clean`." in distractors and "7 of 8" in distractors
+    assert "over the 3 pairs of game and seed" in distractors and "| core | novel-noise |" in distractors
+    assert "| rims | 0.60 (0.5" in distractors and "| lstm | 0.30 (0.2" in distractors
+    assert "| Breakout | rims | 4 | 0.65 |\n| Breakout | lstm | 3 | 0.30 |" in distractors
+    assert "lost without 4 of 12 RIMs, and won without 4." in rims and "lstm" not in rims
+    assert rims.count("| 3.0 * | 0.5 | -2.0 * |") == 4
+    assert "| Breakout | rims | 0.95, 0.75, 0.30 | 2.00 |" in usage
+
+
+def test_the_full_table_of_the_paper_is_estimated_from_the_speeds_of_a_suite(first, tmp_path):
+    plan, folder = first("atari")
+    speeds = {"rims": 100, "lstm": 50}
+
+    def change(job, result):
+        result["steps"], result["seconds"] = 256, {"training": 256 / speeds[job.core], "evaluation": 1800.0}
+
+    copies(plan, folder, tmp_path / "tiny", change)
+    report_suite(plan, tmp_path / "tiny", None)
+    page = (tmp_path / "tiny.md").read_text()
+    assert "| rims | 8 | 0.00 | 0.50 | 100 |\n| lstm | 8 | 0.00 | 0.50 | 50 |" in page
+    one = [40e6 / speed / 3600 for speed in speeds.values()]
+    for core, hours in (("rims-4", one[0]), ("rims-5", one[0]), ("lstm", one[1]), ("none", one[1])):
+        assert f"| {core} | 123 | {hours:,.0f} | {123 * hours:,.0f} |" in page
+    total = 2 * 123 * sum(one)
+    assert f"takes {total:,.0f} core hours" in page and f"{total / 64 / 24:,.1f} days on 64 cores" in page
+    (command,) = re.findall(r"^rims-rl (suite run .*)$", page, re.MULTILINE)
+    read_words(shlex.split(command))
+
+
 def test_the_papers_numbers_are_not_put_beside_rims_without_input_attention(first, tmp_path):
     plan, folder = first("atari")
     own = {"num_rims": 3, "num_active": 2, "rim_size": 4, "core_kwargs": {"input_attention": False}}
@@ -200,7 +266,7 @@ def test_the_papers_numbers_are_not_put_beside_rims_without_input_attention(firs
     page = (tmp_path / "tiny.md").read_text()
     with_attention, without = (page.index(f"## {core} over lstm") for core in ("rims", "blind"))
     assert "its own numbers (5 active RIMs) are put" in page[with_attention:without]
-    assert "its own numbers" not in page[without:] and "no numbers of RIMs without input attention" in page[without:]
+    assert "its own numbers" not in page[without:] and "no numbers of such RIMs" in page[without:]
     grey = [
         np.isclose(imread(tmp_path / f"tiny_{core}_over_lstm.png")[..., :3], 211 / 255, atol=0.01).all(2).sum()
         for core in cores
