@@ -21,7 +21,6 @@ from rims_rl.bench.bench_update import HIDDEN, N_ENVS, N_STEPS, encoder_forward,
 from rims_rl.bench.measure import BenchOptions, medians, torch_threads
 from rims_rl.bench.plain_agent import PlainAgent
 from rims_rl.common.errors import UserError
-from rims_rl.common.freed_memory import keep_freed_memory
 from rims_rl.config import zoo
 from rims_rl.core import weights_at_rest
 from rims_rl.envs.make import make_envs
@@ -39,7 +38,6 @@ def bench_train(env: str, options: BenchOptions) -> dict[str, Any]:
     if resolved.family not in ("atari", "minigrid"):
         raise UserError(f"`env` must be an Atari game or a MiniGrid environment, such as PickupKnown, got {env}")
     prepare = _atari if resolved.family == "atari" else _minigrid
-    keep_freed_memory()  # as `rims-rl train` does; stock gains by it too
     with torch_threads(threads):
         models, target, what = prepare(resolved, threads, 32 if quick else N_STEPS)
         timed: dict[str, Callable[[], object]] = {}
