@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import iterate
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
@@ -28,12 +27,16 @@ class GymnasiumVecEnv(VecEnv):
         self._envs = envs
         self._mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.render_mode = getattr(envs, "render_mode", None)
-        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        if hasattr(envs, "num_envs"):
+            super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        else:  # EnvPool's have a length, the spaces of one environment, and the seed that they were made with
+            super().__init__(len(envs), envs.observation_space, envs.action_space)
         self.seed(seed)
 
     def reset(self) -> VecEnvObs:
         seed = self._seeds[0]
-        observations, _ = self._envs.reset(seed=seed) if seed is not None else self._envs.reset()
+        takes_seed = seed is not None and hasattr(self._envs, "num_envs")
+        observations, _ = self._envs.reset(seed=seed) if takes_seed else self._envs.reset()
         self._reset_seeds()
         self._scores, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
         self._starting = np.zeros(self.num_envs, bool)  # whether the next step only starts an episode
@@ -51,9 +54,9 @@ class GymnasiumVecEnv(VecEnv):
         self._scores += np.where(started, 0, rewards)
         self._lengths += ~started
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        last = list(iterate(self._envs.observation_space, _copy(observations))) if dones.any() else []
+        last = _copy(observations) if dones.any() else None
         for i in np.flatnonzero(dones):
-            final = info["final_obs"][i] if self._mode is AutoresetMode.SAME_STEP else last[i]
+            final = info["final_obs"][i] if self._mode is AutoresetMode.SAME_STEP else _row(last, i)
             seconds = round(time.time() - self._began, 6)
             infos[i] = {
                 "terminal_observation": final,
@@ -90,6 +93,12 @@ class GymnasiumVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
         """Only by a Monitor, since episodes are reported as it does."""
         return [wrapper_class is Monitor] * len(list(self._get_indices(indices)))
+
+
+def _row(observations: Any, i: np.signedinteger) -> Any:
+    if isinstance(observations, dict):
+        return {key: value[i] for key, value in observations.items()}
+    return observations[i]
 
 
 def _copy(observations: Any) -> Any:

@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs/how-to/use_from_python.md").read_text()
 SMALL = {"num_rims": 3, "num_active": 2, "rim_size": 4, "n_envs": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 1}
 
 
+@pytest.mark.slow
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = run_python_blocks("docs/how-to/use_from_python.md")

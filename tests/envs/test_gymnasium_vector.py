@@ -52,8 +52,25 @@ def test_steps_are_those_of_stable_baselines(mode):
     assert got[3][0] == {}
 
 
-def test_a_step_that_only_starts_an_episode_is_one_of_its_own():
-    ours = GymnasiumVecEnv(gym.make_vec("Counting-v0", 1, vectorization_mode="sync"), 0)
+class LikeEnvPool:
+    """What EnvPool's environments have, and no more: a length, the spaces of one, and a reset without a seed."""
+
+    metadata, render_mode = {"render_modes": []}, None
+    observation_space, action_space = Counting.observation_space, Counting.action_space
+
+    def __init__(self, envs):
+        self.step, self.close, self._envs = envs.step, envs.close, envs
+
+    def __len__(self):
+        return self._envs.num_envs
+
+    def reset(self, env_id=None):
+        return self._envs.reset()
+
+
+@pytest.mark.parametrize("like", [lambda envs: envs, LikeEnvPool], ids=["Gymnasium", "EnvPool"])
+def test_a_step_that_only_starts_an_episode_is_one_of_its_own(like):
+    ours = GymnasiumVecEnv(like(gym.make_vec("Counting-v0", 1, vectorization_mode="sync")), 0)
     ours.reset()
     steps = [ours.step(np.array([2])) for _ in range(8)]
     assert [bool(step[2][0]) for step in steps] == [False, False, True, True, False, False, True, True]

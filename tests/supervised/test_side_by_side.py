@@ -74,6 +74,7 @@ def test_trainings_side_by_side_come_to_the_same_as_one_after_the_other_and_are_
     assert "2 jobs: 2 finished" in invoke(here, "--status")
 
 
+@pytest.mark.slow
 def test_a_command_that_is_stopped_goes_on_and_a_training_that_is_killed_is_tried_again(tmp_path):
     (stopped := tmp_path / "stopped").mkdir()
     (whole := tmp_path / "whole").mkdir()

@@ -46,6 +46,7 @@ def kill_one_job(folder, since, others):
 KILLED = [("the suite and its jobs",), pytest.param(("the suite alone", "Ctrl-C"), marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", KILLED)
 def test_a_suite_that_is_killed_or_stopped_ends_like_one_that_was_not(stopped, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["rims-rl", "suite", "run", "tiny.yml"])
@@ -90,6 +91,7 @@ def test_a_suite_that_is_killed_or_stopped_ends_like_one_that_was_not(stopped, t
     assert [path.stat().st_mtime for path in killed.rglob("*")] == times and not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_is_tried_again_and_does_not_stop_the_others(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["rims-rl", "suite", "run", "tiny.yml"])
     (tmp_path / "deadly.py").write_text(

@@ -12,6 +12,8 @@ from rims_rl.suites.pages.suite_page import report_suite
 from rims_rl.suites.plan import read_plan
 from rims_rl.suites.run import run_suite
 
+pytestmark = pytest.mark.slow  # nine jobs
+
 SUITE = {
     "title": "a test",
     "envs": ["Recall", "CartPole-v1"],
