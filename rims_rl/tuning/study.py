@@ -146,7 +146,9 @@ def _check_keys(options: TuneOptions, settings: dict[str, Any], space: dict[str,
         core_factory(config.core)
         if "." not in config.core:  # one's own may want another width of the input than this
             width = config.num_rims * config.rim_size
-            make_core(config.core, 1, width, config.num_rims, config.num_active, None, **config.core_kwargs)
+            core = make_core(config.core, 1, width, config.num_rims, config.num_active, None, **config.core_kwargs)
+            if core.state_grows:
+                raise ValueError(f"core {config.core!r} has a state that grows, and RL needs one of a fixed size")
     except ValueError as error:
         raise UserError(str(error)) from error
 

@@ -146,6 +146,7 @@ def test_a_mistake_in_a_space_is_one_sentence_before_the_first_trial(space, word
     [
         ({"cores": ("rims", "lsmt")}, "core must be one of .*, got 'lsmt'; did you mean 'lstm'"),
         ({"settings": SMALL | {"core_kwargs.foo": 1}}, "core 'rims-robust' has no option 'foo'"),
+        ({"cores": ("transformer",)}, "core 'transformer' has a state that grows, and RL needs one of a fixed size"),
         ({"cores": ("no_module.Core",)}, "core no_module.Core cannot be imported: ModuleNotFoundError"),
     ],
 )
