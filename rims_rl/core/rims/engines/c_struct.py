@@ -115,9 +115,10 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
             if weight.shape != wanted:
                 raise ValueError(f"{key} must have shape {wanted}, got {tuple(weight.shape)}")
             _check_kind(key, weight, s.values)
-            made = packed[key] = weight.contiguous()
+            made = weight.contiguous()
             if key != "weight_ih" or not _as_it_is(cell, s, turned):
-                made = packed[key] = _pack(made, turned, layer.threads)
+                made = _pack(made, turned, layer.threads)
+            packed[key] = made  # only now: other threads may look
         rim, *panel, row = made.stride()[:-1]
         if not panel and not turned:
             panel = [_PANEL_BYTES // made.element_size()]
