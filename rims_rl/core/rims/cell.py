@@ -13,22 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rims_rl.core.checks import check_input, check_state, require
+from rims_rl.core.checks import check_input, check_state
 from rims_rl.core.core import State
 from rims_rl.core.rims.at_rest import AtRest
+from rims_rl.core.rims.cell_options import GATES, check_options
 
-GATES = {"lstm": 4, "gru": 3}
 EPSILON = 1e-7  # of the released code
-CHOICES: dict[str, tuple[Any, ...]] = {  # of options; the paper's first
-    "communication": (True, "gated", False),
-    "start": ("zero", "learned"),
-    "initialization": ("paper", "released"),
-    "hear": ("states", "updates"),
-    "asleep": ("keep", "drift", "listen"),
-    "activation": ("exactly", "at_most"),
-    "selection": ("hard", "straight-through", "soft"),
-    "competition": ("null", "rims"),
-}
 
 
 class RIMStep(NamedTuple):
@@ -228,86 +218,14 @@ class RIMCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, size in (
-            ("input_size", input_size), ("hidden_size", hidden_size), ("num_rims", num_rims),
-            ("input_heads", input_heads), ("input_key_size", input_key_size), ("comm_heads", comm_heads),
-            ("comm_key_size", comm_key_size), ("comm_value_size", comm_value_size),
-        ):  # fmt: skip
-            require(size >= 1, f"{name} must be at least 1, got {size}")
-        require(
-            hidden_size % num_rims == 0,
-            f"hidden_size must be a multiple of num_rims={num_rims}, got {hidden_size}; "
-            f"{max(1, hidden_size // num_rims) * num_rims} would do",
-        )
-        require(
-            1 <= num_active <= num_rims,
-            f"num_active must be between 1 and num_rims={num_rims}, got {num_active}",
-        )
-        require(cell in GATES, f'cell must be "lstm" or "gru", got {cell!r}')
-        rim_size = hidden_size // num_rims
-        if input_value_size is None:
-            input_value_size = 4 * rim_size
-        require(
-            input_value_size >= 1 and input_value_size % input_heads == 0,
-            f"input_value_size must be a positive multiple of input_heads={input_heads}, got {input_value_size}",
-        )
-        require(
-            comm_top_k is None or 1 <= comm_top_k <= num_rims,
-            f"comm_top_k must be None or between 1 and num_rims={num_rims}, got {comm_top_k}",
-        )
-        for name, rate in (("input_dropout", input_dropout), ("comm_dropout", comm_dropout)):
-            require(0.0 <= rate < 1.0, f"{name} must be at least 0 and below 1, got {rate}")
-        given = {
-            "communication": communication, "start": start, "initialization": initialization, "hear": hear,
-            "asleep": asleep, "activation": activation, "selection": selection, "competition": competition,
-        }  # fmt: skip
-        for name, choices in CHOICES.items():
-            known = " or ".join(map(repr, choices))
-            require(given[name] in choices, f"{name} must be {known}, got {given[name]!r}")
-        require(0.0 < null_bound <= 1.0, f"null_bound must be above 0 and at most 1, got {null_bound}")
-        require(0.0 <= balance < 1.0, f"balance must be at least 0 and below 1, got {balance}")
-        require(
-            input_attention or not own_elements,
-            "own_elements must be False without input_attention, got True: all RIMs read the same",
-        )
-        for name, value, default in (
-            ("position_competition", position_competition, False), ("activation", activation, "exactly"),
-            ("balance", balance, 0.0), ("selection", selection, "hard"), ("competition", competition, "null"),
-        ):  # fmt: skip
-            require(
-                input_attention or value == default,
-                f"{name} must be {default!r} without input_attention, got {value!r}: nobody competes",
-            )
-        for name, value, default in (
-            ("position_competition", position_competition, False), ("own_elements", own_elements, False),
-            ("activation", activation, "exactly"),
-        ):  # fmt: skip
-            require(
-                competition == "null" or value == default,
-                f"{name} must be {default!r} with competition='rims', got {value!r}: nobody attends to null",
-            )
-        require(
-            bool(communication) or hear == "states",
-            "hear='updates' needs communication, got communication=False: nobody hears anything",
-        )
-        require(
-            bool(communication) or asleep != "listen",
-            "asleep='listen' needs communication, got communication=False: 'drift' would do",
-        )
-        require(
-            asleep == "keep" or hear == "states",
-            f"hear must be 'states' with asleep={asleep!r}, got 'updates': RIMs that are asleep have a new state",
-        )
-
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_rims = num_rims
-        self.num_active = num_active if input_attention else num_rims
-        self.rim_size = rim_size
+        self.num_active = num_active
         self.cell = cell
         self.input_heads = input_heads
         self.input_key_size = input_key_size
-        self.input_value_size = input_value_size
+        self.input_value_size = 4 * (hidden_size // max(num_rims, 1)) if input_value_size is None else input_value_size
         self.comm_heads = comm_heads
         self.comm_key_size = comm_key_size
         self.comm_value_size = comm_value_size
@@ -327,6 +245,10 @@ class RIMCell(nn.Module):
         self.balance = balance
         self.selection = selection
         self.competition = competition
+        check_options(self)
+        self.rim_size = hidden_size // num_rims
+        if not input_attention:
+            self.num_active = num_rims
         self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
         self.replayed: Tensor | None = None  # (B, K): who is active, instead of a competition, see RIM.replay

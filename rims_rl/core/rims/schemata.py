@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rims_rl.core.checks import require
-from rims_rl.core.rims.cell import GATES, RIMCell, recur, smallest
+from rims_rl.core.rims.cell import RIMCell, recur, smallest
+from rims_rl.core.rims.cell_options import GATES
 
 
 class SchemaCell(RIMCell):

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rims_rl.core.rims.cell import GATES, RIMCell
+from rims_rl.core.rims.cell import RIMCell
+from rims_rl.core.rims.cell_options import GATES
 from rims_rl.core.rims.engines.c_struct import ASLEEP, Prepared, has_library, library, make_layer, new, point
 from rims_rl.core.rims.engines.loops import Loops
 from rims_rl.core.rims.engines.reading import is_one_element
