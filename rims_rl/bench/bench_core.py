@@ -18,12 +18,13 @@ from rims_rl.runs.provenance import provenance
 
 INPUT_SIZE, RIM_SIZE = 512, 100
 SHAPES = [(128, 2), (128, 8), (32, 64), (16, 128)]  # T, B
-RIMS = {  # core, num_rims, num_active
-    "rim 6/4": ("rims", 6, 4),
-    "rim 6/6": ("rims", 6, 6),
-    "robust 6/4": ("rims-robust", 6, 4),
-    "rim 24/4": ("rims", 24, 4),
-    "rim 96/4": ("rims", 96, 4),
+RIMS: dict[str, tuple[str, int, int, dict[str, Any]]] = {  # core, num_rims, num_active, options
+    "rim 6/4": ("rims", 6, 4, {}),
+    "rim 6/6": ("rims", 6, 6, {}),
+    "robust 6/4": ("rims-robust", 6, 4, {}),
+    "at most 6/4": ("rims", 6, 4, {"activation": "at_most"}),
+    "rim 24/4": ("rims", 24, 4, {}),
+    "rim 96/4": ("rims", 96, 4, {}),
 }
 FUSED: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -45,7 +46,8 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
         f"with 6 RIMs of {RIM_SIZE}, 4 active, under plain autograd; torch loops: the same with a backward written by "
         "hand, in torch; operator: the loops in C as torch.compile calls them; "
         f"rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A active; robust: with the options of "
-        "rims-robust. Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
+        "rims-robust; at most: with activation='at_most', of whom num_active acted on average. "
+        "Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
         "memory_mb: the most by which one forward and backward made the process grow.",
         "threads": threads,
         "repeats": repeats,
@@ -59,8 +61,8 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
 def _modules(cell: str) -> tuple[nn.LSTM | nn.GRU, dict[str, Any]]:
     torch.manual_seed(0)
     rims = {
-        name: core_factory(core)(INPUT_SIZE, K * RIM_SIZE, K, active, cell=cell)
-        for name, (core, K, active) in RIMS.items()
+        name: core_factory(core)(INPUT_SIZE, K * RIM_SIZE, K, active, cell=cell, **options)
+        for name, (core, K, active, options) in RIMS.items()
     }
     return FUSED[cell](INPUT_SIZE, 6 * RIM_SIZE), rims
 
@@ -85,6 +87,7 @@ def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]
         "B": batch,
         "ms": medians(candidates, repeats),
         "memory_mb": {name: peak_memory(run) for name, run in candidates.items()},
+        "num_active": _num_active(rims["at most 6/4"], x),
     }
 
 
@@ -114,6 +117,12 @@ def _training(module: nn.Module, forward: Callable[[], Tensor]) -> Callable[[], 
     return run
 
 
+def _num_active(rim: Any, x: Tensor) -> float:
+    with torch.no_grad(), rim.trace(only_active=True) as trace:
+        rim(x)
+    return float(trace.active.sum(-1).float().mean())
+
+
 def _stepped(module: nn.LSTM | nn.GRU, x: Tensor) -> Tensor:
     """One call per step with the state masked by episode starts: what sb3-contrib's RecurrentPPO does."""
     alive = torch.ones(1, x.shape[1], 1)
@@ -140,6 +149,8 @@ def _targets(sequences: list[dict[str, Any]], steps: list[dict[str, Any]]) -> li
             targets.append((f"{shape}: speed relative to stepped", "at least", 2.5, ms["stepped"] / ms["rim 6/4"]))
         robust = ms["rim 6/4"] / ms["robust 6/4"]
         targets.append((f"{shape}: speed of rims-robust relative to rims", "at least", 0.9, robust))
+        fewer = f"{shape}: time with {case['num_active']:.1f} RIMs active of at most 4, relative to 4"
+        targets.append((fewer, "at most", 1.0, ms["at most 6/4"] / ms["rim 6/4"]))
         targets.append((f"{shape}: time of 24 RIMs relative to 6", "at most", 1.6, ms["rim 24/4"] / ms["rim 6/4"]))
         targets.append((f"{shape}: time of 96 RIMs relative to 6", "at most", 4.0, ms["rim 96/4"] / ms["rim 6/4"]))
         memory = case["memory_mb"]
