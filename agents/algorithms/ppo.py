@@ -24,6 +24,7 @@ from torch import Tensor
 
 from rims_rl.agents.algorithms.activity import Activity, Watched, flips
 from rims_rl.agents.algorithms.buffers import SequenceSamples, buffer_class
+from rims_rl.agents.algorithms.threads import few_threads
 from rims_rl.agents.policies.action_masks import has_masks, masks_of
 from rims_rl.agents.policies.rims_policies import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy
 from rims_rl.common.spaces import check_spaces
@@ -133,7 +134,7 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         return chosen
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
-        with weights_at_rest(self.policy), self._activity().watched() as watched:
+        with few_threads(self.policy, self.n_envs), weights_at_rest(self.policy), self._activity().watched() as watched:
             return self._collect_rollouts(watched, *args, **kwargs)
 
     def _collect_rollouts(

@@ -158,14 +158,16 @@ class CodeGridEncoder(GridEncoder):
         width, height = observation_space.shape[:2]
         sizes = observation_space.high.reshape(width * height, -1).max(0).astype(int) + 1
         super().__init__(spaces.Box(0, 1, (int(sizes.sum()), width, height)), features_dim)
-        self._values = [torch.arange(size, dtype=torch.float32) for size in sizes]  # no buffers: they are not saved
+        first = np.concatenate([[0], sizes.cumsum()[:-1]])
+        self._first = torch.from_numpy(first)  # plane of each kind of code; no buffer: it is not saved
 
     def forward(self, observations: Tensor) -> Tensor:
         if observations.dim() == 3:
             observations = observations.unsqueeze(-1)
-        codes = zip(observations.split(1, -1), self._values, strict=True)
-        planes = torch.cat([code == values.to(observations.device) for code, values in codes], -1)
-        result: Tensor = self.network(planes.float().permute(0, 3, 1, 2))
+        channels = self.network[0].in_channels
+        planes = torch.zeros(*observations.shape[:-1], channels, device=observations.device)
+        planes.scatter_(-1, observations.long() + self._first.to(observations.device), 1.0)
+        result: Tensor = self.network(planes.permute(0, 3, 1, 2))
         return result
 
 

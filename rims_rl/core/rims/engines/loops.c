@@ -236,6 +236,22 @@ INLINE real dot(const real *a, const real *b, long size) {
     return sum;
 }
 
+/* out[i] = scale * a . of[i], for `count` vectors; nothing is a vector of zeros. Four at a time, so that the sums overlap. */
+INLINE void dot_each(const real *a, real *const *of, long offset, long count, long size, real scale, real *out) {
+    long i = 0;
+    for (; i + 4 <= count && size % LANES == 0; i += 4) {
+        vec sum[4] = {{0}, {0}, {0}, {0}};
+        const real *with[4];
+        for (int c = 0; c < 4; c++) with[c] = of[i + c] ? of[i + c] + offset : a;
+        for (long j = 0; j < size; j += LANES) {
+            const vec x = *(const vec *)(a + j);
+            for (int c = 0; c < 4; c++) sum[c] += x * *(const vec *)(with[c] + j);
+        }
+        for (int c = 0; c < 4; c++) out[i + c] = of[i + c] ? scale * total(sum[c]) : 0;
+    }
+    for (; i < count; i++) out[i] = of[i] ? scale * dot(a, of[i] + offset, size) : 0;
+}
+
 INLINE void add_scaled(real *out, real factor, const real *a, long size) {
 #pragma omp simd
     for (long i = 0; i < size; i++) out[i] += factor * a[i];
@@ -279,7 +295,7 @@ INLINE real exponential(real x) {
 
 INLINE real sigmoid(real x) { return 1 / (1 + exponential(-x)); }
 
-/* Over each of `count` rows of `size`, one behind the other. */
+/* Over each of `count` rows of `size`, one behind the other; in passes over all of them, which become vector code. */
 static void softmax(real *x, long count, long size) {
     for (long i = 0; i < count; i++) {
         real largest = x[i * size];
@@ -290,7 +306,8 @@ static void softmax(real *x, long count, long size) {
     for (long i = 0; i < count; i++) {
         real sum = 0;
         for (long j = 0; j < size; j++) sum += x[i * size + j];
-        for (long j = 0; j < size; j++) x[i * size + j] /= sum;
+        const real share = 1 / sum;
+        for (long j = 0; j < size; j++) x[i * size + j] *= share;
     }
 }
 
@@ -480,28 +497,36 @@ INLINE void who_speaks(const layer *l, long t, long b, real **of) {
     for (long k = 0; k < l->K; k++) of[k] = moves(l, t, k, b) ? place(l, &l->qkv, t, k, b) : kept_row(l, &l->kept, t, k, b);
 }
 
+/* Those with the largest logits keep theirs; of the others nothing is heard. */
+static void keep_top(real *logits, long count, long top) {
+    real negative[count];
+    for (long j = 0; j < count; j++) negative[j] = -logits[j];
+    for (long j = 0; j < count; j++)
+        if (rank(negative, count, j) >= top) logits[j] = -INFINITY;
+}
+
 /* What RIMs hear of all of them. */
 static void listen(const layer *l, long t, long b) {
     const long K = l->K, S = l->S, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
-    real *of[K], negative[K];
+    real *of[K], *p = row(&l->p, t, 0, b);
     who_speaks(l, t, b, of);
+    fill(p, 0, l->m * S * K); /* of places that nobody has */
     for (long head = 0; head < l->m; head++)
         for (long k = 0; k < K; k++) {
             if (!hears(l, t, k, b)) continue;
-            real *p = row(&l->p, t, 0, b) + (head * S + slot_of(l, t, k, b)) * K;
-            for (long j = 0; j < K; j++) p[j] = of[j] ? scale * dot(of[k] + head * size, of[j] + head * size + e, e) : 0;
-            if (!l->top_k)
-                softmax(p, 1, K);
-            else { /* of those with the largest logits only */
-                real largest = p[0], sum = 0;
-                for (long j = 0; j < K; j++) negative[j] = -p[j], largest = p[j] > largest ? p[j] : largest;
-                for (long j = 0; j < K; j++)
-                    sum += p[j] = rank(negative, K, j) < l->top_k ? exponential(p[j] - largest) : 0;
-                for (long j = 0; j < K; j++) p[j] /= sum;
-            }
-            weighted_sum(place(l, &l->received, t, k, b) + head * v, p, 1, K, of, head * size + 2 * e, v);
+            real *logits = p + (head * S + slot_of(l, t, k, b)) * K;
+            dot_each(of[k] + head * size, of, head * size + e, K, e, scale, logits);
+            if (l->top_k) keep_top(logits, K, l->top_k);
         }
+    softmax(p, l->m * S, K);
+    for (long i = 0; l->top_k && i < l->m * S * K; i++) /* exactly nothing, which the exponential of a float is not */
+        if (p[i] < (real)1e-37) p[i] = 0;
+    for (long head = 0; head < l->m; head++)
+        for (long k = 0; k < K; k++)
+            if (hears(l, t, k, b))
+                weighted_sum(place(l, &l->received, t, k, b) + head * v, p + (head * S + slot_of(l, t, k, b)) * K, 1, K,
+                             of, head * size + 2 * e, v);
 }
 
 /* Add what RIMs received to their h. */
@@ -600,10 +625,8 @@ static void listen_backward(const layer *l, long t, long b, const rows *d_receiv
         for (long s = 0; s < S; s++) {
             if (!who[s]) continue;
             real sum = 0;
-            for (long j = 0; j < K; j++) {
-                const real d_p = of[j] ? dot(d_of[s] + head * v, of[j] + at + 2 * e, v) : 0;
-                sum += d_logits[s * K + j] = p[s * K + j] * d_p;
-            }
+            dot_each(d_of[s] + head * v, of, at + 2 * e, K, v, 1, d_logits + s * K);
+            for (long j = 0; j < K; j++) sum += d_logits[s * K + j] *= p[s * K + j];
             for (long j = 0; j < K; j++) d_logits[s * K + j] = scale * (d_logits[s * K + j] - p[s * K + j] * sum);
         }
         for (long k = 0; k < K; k++) {
