@@ -41,10 +41,16 @@ def _training(name: str, ceilings: bool) -> str:
     )
 
 
-def _where_the_time_goes() -> str:
-    parts = _read("bench_train")["where_rims_ms"]
-    rows = [(name, f"{100 * ms / sum(parts.values()):.0f}") for name, ms in parts.items()]
-    return _table(("where the time goes (ours, rims)", "%"), rows)
+def _where_the_time_goes(name: str) -> str:
+    parts = _read(name)["where_rims_ms"]
+    rows = [(part, f"{ms:.0f}", f"{100 * ms / sum(parts.values()):.0f}") for part, ms in parts.items()]
+    return _table(("where the time goes (ours, rims)", "ms", "%"), rows)
+
+
+def _in_short() -> str:
+    agents = {name: agent["steps_per_second"] for name, agent in _read("bench_train")["agents"].items()}
+    names = {"stock": "stock", "plain lstm": "plain LSTM", "ours, lstm": "ours, LSTM", "ours, rims": "ours, RIMs"}
+    return _table(names.values(), [(f"{agents[name]:.0f}" for name in names)])
 
 
 def _layer() -> str:
@@ -95,6 +101,7 @@ def _tricks() -> str:
         ("freed memory is kept", "update, RIMs", update["ours, rims"] / kept["ours, rims"]),
         ("bfloat16 in the encoder", "update, RIMs", update["ours, rims"] / update["ours, rims, bf16"]),
     ]
+    rows.sort(key=lambda row: -row[2])
     return _table(("trick", "measured on", "times faster"), [(*words, f"{factor:.1f}") for *words, factor in rows])
 
 
@@ -129,8 +136,10 @@ def _state(state: float | None) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "bench_train": lambda: _training("bench_train", ceilings=True),
-    "bench_train_parts": _where_the_time_goes,
+    "bench_train_parts": lambda: _where_the_time_goes("bench_train"),
+    "bench_train_in_short": _in_short,
     "bench_train_PickupKnown": lambda: _training("bench_train_PickupKnown", ceilings=False),
+    "bench_train_PickupKnown_parts": lambda: _where_the_time_goes("bench_train_PickupKnown"),
     "bench_core": _layer,
     "bench_update": _update,
     "tricks": _tricks,

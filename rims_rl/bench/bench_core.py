@@ -48,7 +48,7 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
         f"rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A active; robust: with the options of "
         "rims-robust; at most: with activation='at_most', of whom num_active acted on average. "
         "Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
-        "memory_mb: the most by which one forward and backward made the process grow.",
+        "memory_mb: the most by which one forward and backward made the process grow, the median of five.",
         "threads": threads,
         "repeats": repeats,
         "sequences": sequences,

@@ -37,18 +37,20 @@ def medians(candidates: Mapping[str, Callable[[], object]], repeats: int, calls:
 
 
 def peak_memory(run: Callable[[], object]) -> float | None:
-    """Most megabytes by which ``run`` made this process grow; None where the system does not say.
-
-    Free memory is first given back to the system, and the peak that the kernel keeps is reset.
-    """
+    """Most megabytes by which ``run`` made this process grow, median of five; None where the system does not say."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _status("VmRSS")
-        run()
-        return (_status("VmHWM") - before) / 1024
+        return statistics.median(_growth(run) for _ in range(5))
     except (OSError, AttributeError):
         return None
+
+
+def _growth(run: Callable[[], object]) -> float:
+    """Free memory is first given back to the system, and the peak that the kernel keeps is reset."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    run()
+    return (_status("VmHWM") - before) / 1024
 
 
 def _status(field: str) -> int:
