@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rims_rl.common.words import count_of
+from rims_rl.common.words import count_of, decimals, mean_in_words
 from rims_rl.evaluation.compare_training import CompareResult
 from rims_rl.evaluation.evaluate_drop import DropEachResult
 from rims_rl.evaluation.evaluate_variants import VariantsResult, cells_of, metric_of
@@ -17,13 +17,11 @@ from rims_rl.runs.records import EvaluationResult
 
 
 def print_evaluation(result: EvaluationResult) -> None:
-    low, high = result.mean_95
     actions = "random" if result.run == "random" else "most likely" if result.deterministic else "sampled"
     changes = (("without RIM", result.drop), ("RIM always active:", result.force))
     changed = "".join(f", {text} {', '.join(map(str, rims))}" for text, rims in changes if rims)
     Console(highlight=False).print(
-        f"{result.env['name']}: mean {result.mean:.1f} (95 % interval {low:.1f} to {high:.1f}), "
-        f"median {result.median:.1f}, over {count_of(result.episodes, 'episode')}, {actions} actions{changed}\n"
+        f"{result.env['name']}: {mean_in_words(result.mean, result.mean_95, result.median)}, over {count_of(result.episodes, 'episode')}, {actions} actions{changed}\n"
         f"written to {result.file}"
     )
 
@@ -53,8 +51,7 @@ def print_report(result: ReportResult) -> None:
     console, data = Console(highlight=False), result.data
     for name, one in (("final policy", data["final"]), *((other["run"], other) for other in data["baselines"])):
         if one is not None:
-            low, high = one["mean_95"]
-            console.print(f"{name}: mean {one['mean']:.1f} (95 % interval {low:.1f} to {high:.1f})")
+            console.print(f"{name}: {mean_in_words(one['mean'], one['mean_95'])}")
     console.print(f"written to {result.file} and {result.picture}", soft_wrap=True)
 
 
@@ -144,6 +141,6 @@ def with_interval(value: float | None, interval: Sequence[float] | None = None) 
     """A cell of a table."""
     if value is None:
         return "-"
-    digits = 2 if abs(value) < 10 else 1
+    digits = decimals(value)
     text = f"{value:.{digits}f}"
     return text if interval is None else f"{text} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"

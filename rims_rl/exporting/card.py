@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from rims_rl.agents.saved.description import ExportedDescription
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import replacing
-from rims_rl.common.words import count_of
+from rims_rl.common.words import count_of, decimals, mean_in_words
 
 LIBRARY = "library_name: rims-rl"
 
@@ -65,10 +65,9 @@ def _page(file: Path, description: ExportedDescription) -> str:
         f"{_algorithm(description)} on `{description.env}` for {trained} by rims-rl.\n\n## Score\n\n"
     )
     if score := description.score:
-        low, high = score.mean_95
+        mean = mean_in_words(score.mean, score.mean_95, score.median)
         page += (
-            f"Mean {score.mean:.1f} (95 % interval {low:.1f} to {high:.1f}), median {score.median:.1f}, standard "
-            f"deviation {score.std:.1f}, over {count_of(score.episodes, 'episode')} with "
+            f"{mean[0].upper()}{mean[1:]}, standard deviation {score.std:.{decimals(score.mean)}f}, over {count_of(score.episodes, 'episode')} with "
             f"{'most likely' if score.deterministic else 'sampled'} actions, one training run. "
             "Written by `rims-rl evaluate`.\n\n"
         )
