@@ -21,8 +21,8 @@ def print_evaluation(result: EvaluationResult) -> None:
     changes = (("without RIM", result.drop), ("RIM always active:", result.force))
     changed = "".join(f", {text} {', '.join(map(str, rims))}" for text, rims in changes if rims)
     Console(highlight=False).print(
-        f"{result.env['name']}: {mean_in_words(result.mean, result.mean_95, result.median)}, over {count_of(result.episodes, 'episode')}, {actions} actions{changed}\n"
-        f"written to {result.file}"
+        f"{result.env['name']}: {mean_in_words(result.mean, result.mean_95, result.median)}, over "
+        f"{count_of(result.episodes, 'episode')}, {actions} actions{changed}\nwritten to {result.file}"
     )
 
 

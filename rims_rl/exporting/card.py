@@ -67,7 +67,8 @@ def _page(file: Path, description: ExportedDescription) -> str:
     if score := description.score:
         mean = mean_in_words(score.mean, score.mean_95, score.median)
         page += (
-            f"{mean[0].upper()}{mean[1:]}, standard deviation {score.std:.{decimals(score.mean)}f}, over {count_of(score.episodes, 'episode')} with "
+            f"{mean[0].upper()}{mean[1:]}, standard deviation {score.std:.{decimals(score.mean)}f}, over "
+            f"{count_of(score.episodes, 'episode')} with "
             f"{'most likely' if score.deterministic else 'sampled'} actions, one training run. "
             "Written by `rims-rl evaluate`.\n\n"
         )

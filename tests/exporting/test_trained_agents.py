@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from rims_rl.agents.saved.policy_files import load_policy
+from rims_rl.common.words import mean_in_words
 from rims_rl.exporting import trained_agents
 from tests.helpers.attacking import command
 from tests.helpers.verbs import evaluate_run, user_error
@@ -46,7 +47,10 @@ def test_an_agent_is_small_and_its_card_has_the_score_of_its_rounded_weights(nam
     assert {weight.dtype for weight in policy.parameters()} == {torch.float32}
     result, card = json.loads((folder / "results.json").read_text()), (folder / "README.md").read_text()
     assert description.score.mean == result["mean"] and result["steps"] == description.steps > 0
-    assert f"Mean {result['mean']:.1f} " in card and "rounded to 16 bits (float16), and then its score" in card
+    assert (
+        f"Mean {mean_in_words(result['mean'], result['mean_95'])[5:]}" in card
+        and "rounded to 16 bits (float16), and then its score" in card
+    )
 
 
 @pytest.mark.slow
