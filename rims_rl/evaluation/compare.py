@@ -160,7 +160,7 @@ def _difference(a: dict[str, Any], b: dict[str, Any]) -> str | None:
 
 def _notes(results: Sequence[dict[str, Any]]) -> list[str]:
     said = [note for result in results for note in result["notes"]]
-    notes = list({note.partition(": ")[0]: note for note in said}.values())  # other versions may have worded it otherwise
+    notes = list({note.partition(": ")[0]: note for note in said}.values())  # versions word them differently
     steps = [result["steps"] for result in results if result["steps"] is not None]
     if len(set(steps)) > 1:
         notes.append(f"runs were trained for different numbers of steps, from {min(steps):,} to {max(steps):,}")
