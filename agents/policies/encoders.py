@@ -164,8 +164,8 @@ class CodeGridEncoder(GridEncoder):
     def forward(self, observations: Tensor) -> Tensor:
         if observations.dim() == 3:
             observations = observations.unsqueeze(-1)
-        channels = self.network[0].in_channels
-        planes = torch.zeros(*observations.shape[:-1], channels, device=observations.device)
+        first: Any = self.network[0]
+        planes = torch.zeros((*observations.shape[:-1], first.in_channels), device=observations.device)
         planes.scatter_(-1, observations.long() + self._first.to(observations.device), 1.0)
         result: Tensor = self.network(planes.permute(0, 3, 1, 2))
         return result

@@ -22,6 +22,7 @@ CASES = {
     "all active": {"num_active": 4},
     "at most": {"activation": "at_most"},
     "top k": {"comm_top_k": 2},
+    "released": {"communication": "gated", "hear": "updates"},
 }
 
 

@@ -124,7 +124,7 @@ def make(**options):
 def test_an_engine_runs_them_and_they_change_something(options):
     rim, x = make(**options), torch.randn(6, 3, 5)
     begins_otherwise = options == {"initialization": "released"}
-    in_c = begins_otherwise or not {"asleep", "activation", "balance"}.isdisjoint(options)
+    in_c = begins_otherwise or not {"asleep", "activation", "balance", "hear", "communication"}.isdisjoint(options)
     fast = {"C": "C", "torch": "torch" if begins_otherwise else "readable"}[loops_here()]  # without a compiler
     assert engine_of(rim) == (fast if in_c else "readable")
     paper = make()

@@ -23,13 +23,16 @@ from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
 
 _LARGE = 300_000  # weights of a layer
 # Weights as the loops count them, and whether they find their gradients turned.
-_WEIGHTS = {"input_query": True, "weight_ih": False, "weight_hh": True, "comm_qkv": True, "comm_out": False}
+_WEIGHTS = {"input_query": True, "weight_ih": False, "weight_hh": True, "comm_qkv": True, "comm_out": False,
+            "comm_gate": False}  # fmt: skip
 
 
 class CLoops(Loops):
     name, key = "C", "c"
     asleep = tuple(ASLEEP)
     activation = ("exactly", "at_most")
+    hear = ("states", "updates")
+    communication = (True, "gated", False)
     balances = True
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
@@ -46,8 +49,7 @@ class CLoops(Loops):
         return None if has_library(x.dtype) else "the loops in C are not wanted, or cannot be had"
 
     def places(self, cell: RIMCell, replays: bool) -> int:
-        sleep = cell.asleep == "keep" and cell.input_attention and not replays
-        return cell.num_active if sleep else cell.num_rims
+        return cell.num_active if _sleep(cell) and cell.input_attention and not replays else cell.num_rims
 
     def forward(
         self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
@@ -96,7 +98,8 @@ class CLoops(Loops):
         if s.keys is not None:
             tape |= {"d_query": new(s.values, *s.query.shape), "d_keys": new(s.values, *s.keys.shape)}
         if cell.communication:
-            tape |= {"d_message": torch.empty_like(s.updated), "d_qkv": new(s.values, *s.qkv.shape)}
+            d_message = torch.empty_like(s.message if cell.communication == "gated" else s.updated)
+            tape |= {"d_message": d_message, "d_qkv": new(s.values, *s.qkv.shape)}
             tape["d_kept"] = new(s.values, *s.kept.shape)
         layer = make_layer(cell, s, tape, shared, turned=False)
         loops, here = library(d_h.dtype), (ctypes.byref(layer), layer.threads)
@@ -137,6 +140,11 @@ class CLoops(Loops):
 def _weights(cell: RIMCell) -> int:
     """How many there are. Asked at every step, so not by way of ``parameters()``, which takes ten times as long."""
     return sum(weight.numel() for weight in cell._parameters.values() if weight is not None)
+
+
+def _sleep(cell: RIMCell) -> bool:
+    """Whether nothing is computed of RIMs that are not active."""
+    return cell.asleep == "keep" and cell.hear == "states"
 
 
 def _check_width(name: str, made: Tensor | None, width: int) -> None:
@@ -186,7 +194,9 @@ def make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
             place(s.comm_out.shape[2]),
             new(s.values, steps, B, m, S, K),
         )
+        if cell.communication == "gated":
+            s.message = place(2 * H)
         # each time a RIM stops to move, and for those who do not begin to
-        sleep = cell.asleep == "keep" and (cell.competes or s.replayed is not None)
+        sleep = _sleep(cell) and (cell.competes or s.replayed is not None)
         most = (K + T * S if save else K) if sleep else 0
         s.kept, s.kept_at = new(s.values, B, most, s.comm_qkv.shape[1]), torch.empty_like(s.slots)

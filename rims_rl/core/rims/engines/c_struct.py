@@ -33,7 +33,7 @@ _TYPES = {torch.float32: "float", torch.float64: "double"}
 ASLEEP = {"keep": 0, "drift": 1, "listen": 2}  # as the loops count them
 _SIZES = (
     "T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "S", "num_active", "asleep", "gru", "top_k", "saves",
-    "keepers",
+    "keepers", "would_be",
 )  # fmt: skip
 # What the struct of loops.c holds, in its order, and along which of steps t, RIMs or places k and batch rows b it goes.
 _TENSORS = {
@@ -41,12 +41,13 @@ _TENSORS = {
     "h_0": "bk", "c_0": "bk", "h": "tbk", "c": "bk", "active": "ktb",
     "query": "tbk", "read": "tbk", "read_gates": "tbk",
     "gates": "tbk", "from_state": "tbk", "c_in": "tbk", "updated": "tbk", "qkv": "tbk", "p": "tb", "received": "tbk",
-    "kept": "bk", "read_mask": "ktb", "message_mask": "ktb",
+    "message": "tbk", "kept": "bk", "read_mask": "ktb", "message_mask": "ktb",
     "d_out": "tbk", "d_h": "bk", "d_c": "bk", "d_gates": "tbk", "d_rec": "tbk", "d_message": "tbk", "d_qkv": "tbk",
     "d_kept": "bk", "d_query": "tbk", "d_keys": "tb", "d_values": "tb",
 }  # fmt: skip
 _STATES = ("h_0", "c_0", "h", "c", "d_out", "d_h", "d_c")  # these have the units of all RIMs side by side
-_WEIGHTS = ("bias", "bias_hh", "input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out")  # in their order there
+# In their order there.
+_WEIGHTS = ("bias", "bias_hh", "input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out", "comm_gate")
 _ROOM = ("zeros", "preference", "own", "slots", "kept_at")
 
 _one_at_a_time = threading.Lock()  # two threads would write to the same files
@@ -94,6 +95,7 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
     layer = Layer(*sizes, s.gates.shape[2], cell.num_active if competes else 0, ASLEEP[cell.asleep], cell.cell == "gru")
     layer.top_k, layer.saves = cell.comm_top_k or 0, len(s.slots) == T
     layer.keepers = cell.num_active if cell.position_competition else 0
+    layer.would_be = cell.hear == "updates"
     layer.null_bound = cell.null_bound if cell.activation == "at_most" else math.inf
     layer.held, layer.laid_out = [tape], {}
     weights = _in_loop(cell, s, turned)
@@ -188,7 +190,7 @@ def padded(tensor: Tensor) -> Tensor:
 def _in_loop(cell: RIMCell, s: Tape, forward: bool) -> dict[str, Tensor]:
     """The weights that the loops multiply with: biases only in the forward, and the input's not if that was done
     beforehand."""
-    weights = {name: getattr(s, name) for name in ("weight_hh", "comm_qkv", "comm_out", "input_query")}
+    weights = {name: getattr(s, name) for name in ("weight_hh", "comm_qkv", "comm_out", "comm_gate", "input_query")}
     if not forward or s.reads is None:
         weights["weight_ih"] = s.weight_ih
     if forward:

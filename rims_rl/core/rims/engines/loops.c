@@ -42,6 +42,7 @@ typedef struct { /* weights of all RIMs, in panels: columns that lie side by sid
 typedef struct {
     long T, B, K, H, N, n, d, w, m, e, v, S, num_active, asleep, gru, top_k, saves;
     long keepers; /* how many RIMs keep an element, those that attend to it most; 0: all */
+    long would_be; /* what is heard of those who are not active: 1: what they would have become, without a gradient */
     double null_bound; /* of attention on null, beyond which nobody is active */
     rows keep;         /* 0 where the state is set to zero before the step; or absent */
     rows keys, values; /* absent keys: nobody attends, all read */
@@ -53,10 +54,11 @@ typedef struct {
     rows query, read, read_gates;             /* from here on by place: of the active; read_gates: as reads */
     rows gates, from_state, c_in, updated;    /* of those who move; from_state: of a GRU; updated: h before communication */
     rows qkv, p, received;                    /* p: (m, S who listens, K who is heard) for each row of the batch */
+    rows message;                             /* of a gated one its two factors, tanh(.) and sigmoid(.) */
     rows kept;                                /* queries, keys and values of those who keep their state, by `kept_at` */
     rows read_mask, message_mask;             /* of dropout, or absent: of what is read, and of what h gains by hearing */
     rows d_out, d_h, d_c, d_gates, d_rec, d_message, d_qkv, d_kept, d_query, d_keys, d_values; /* d_rec: of from_state */
-    weights bias, bias_hh, input_query, weight_ih, weight_hh, comm_qkv, comm_out;
+    weights bias, bias_hh, input_query, weight_ih, weight_hh, comm_qkv, comm_out, comm_gate;
     real *zeros;                              /* as many as a state or a row of qkv has */
     real *preference;                         /* of each RIM, taken from its attention on null where they compete; or absent */
     int *own;                                 /* the one element that a RIM may look at; or absent */
@@ -75,6 +77,11 @@ INLINE int moves(const layer *l, long t, long k, long b) { return l->asleep != K
 INLINE int hears(const layer *l, long t, long k, long b) { return l->asleep == LISTEN || is_active(l, t, k, b); }
 
 INLINE int is_reset(const layer *l, long t, long b) { return l->keep.at && *row(&l->keep, t, 0, b) == 0; }
+
+/* Whether its dynamics are computed, though it may keep its state; and whether it reads for them. */
+INLINE int is_computed(const layer *l, long t, long k, long b) { return l->would_be || moves(l, t, k, b); }
+
+INLINE int reads(const layer *l, long t, long k, long b) { return l->would_be || is_active(l, t, k, b); }
 
 /* Whether h, going into the step, differs from what went into the one before. */
 INLINE int is_new(const layer *l, long t, long k, long b) { return !t || is_reset(l, t, b) || moves(l, t - 1, k, b); }
@@ -422,10 +429,8 @@ static void begin_step(const layer *l, long t, long k, long b) {
     real *c = row(&l->c, 0, k, b);
     if (!t) copy(c, row(&l->c_0, 0, k, b), H);
     if (!h) fill(c, 0, H);
-    if (!moves(l, t, k, b)) {
-        copy(row(&l->h, t, k, b), h ? h : l->zeros, H);
-        return;
-    }
+    if (!moves(l, t, k, b)) copy(row(&l->h, t, k, b), h ? h : l->zeros, H);
+    if (!is_computed(l, t, k, b)) return;
     copy(place(l, &l->gates, t, k, b), l->bias.at + k * l->bias.rim, G);
     if (l->gru)
         copy(place(l, &l->from_state, t, k, b), l->bias_hh.at + k * l->bias_hh.rim, G);
@@ -438,7 +443,7 @@ INLINE real attention_to_x(const layer *l, long t, long k, long b) {
     return l->null.at ? 1 - *row(&l->null, t, k, b) : 1;
 }
 
-/* The one element as an active RIM reads it. */
+/* The one element as a RIM reads it. */
 static real *read_one(const layer *l, long t, long k, long b) {
     real *value = row(&l->values, t, 0, b);
     if (!l->read_mask.at) return value;
@@ -454,7 +459,7 @@ static void read_input(const layer *l, long t, long k, long begin, long end) {
     real *a[end - begin], *o[end - begin];
     long count = 0;
     for (long b = begin; b < end; b++) {
-        if (!is_active(l, t, k, b)) continue;
+        if (!reads(l, t, k, b)) continue;
         if (l->reads.at)
             add_scaled(place(l, &l->gates, t, k, b), attention_to_x(l, t, k, b), row(&l->reads, t, k, b), G);
         else if (l->attention.at)
@@ -467,16 +472,16 @@ static void read_input(const layer *l, long t, long k, long begin, long end) {
     else
         dot_product(k, count, a, V, &l->weight_ih, o, G);
     for (long b = begin; b < end && l->read_gates.at; b++)
-        if (is_active(l, t, k, b))
+        if (reads(l, t, k, b))
             add_scaled(place(l, &l->gates, t, k, b), attention_to_x(l, t, k, b), place(l, &l->read_gates, t, k, b), G);
 }
 
-/* What there is to hear of each RIM: of those who move after each step, of others when they have stopped to move. */
+/* What there is to hear of each RIM: of those who are computed after each step, of others when they have stopped to move. */
 static void speak(const layer *l, long t, long k, long begin, long end, int *next) {
     real *a[end - begin], *o[end - begin];
     long count = 0;
     for (long b = begin; b < end; b++) {
-        if (moves(l, t, k, b)) {
+        if (is_computed(l, t, k, b)) {
             a[count] = place(l, &l->updated, t, k, b), o[count++] = place(l, &l->qkv, t, k, b);
             continue;
         }
@@ -494,7 +499,8 @@ static void speak(const layer *l, long t, long k, long begin, long end, int *nex
 }
 
 INLINE void who_speaks(const layer *l, long t, long b, real **of) {
-    for (long k = 0; k < l->K; k++) of[k] = moves(l, t, k, b) ? place(l, &l->qkv, t, k, b) : kept_row(l, &l->kept, t, k, b);
+    for (long k = 0; k < l->K; k++)
+        of[k] = is_computed(l, t, k, b) ? place(l, &l->qkv, t, k, b) : kept_row(l, &l->kept, t, k, b);
 }
 
 /* Those with the largest logits keep theirs; of the others nothing is heard. */
@@ -529,6 +535,22 @@ static void listen(const layer *l, long t, long b) {
                              of, head * size + 2 * e, v);
 }
 
+/* Messages `out` of those who hear, made of what they received, become tanh(out) times a gate. */
+static void gate(const layer *l, long t, long k, long begin, long end, real *const *received, real *const *out) {
+    const long H = l->H;
+    real *o[end - begin];
+    long count = 0;
+    for (long b = begin; b < end; b++)
+        if (hears(l, t, k, b)) o[count++] = place(l, &l->message, t, k, b) + H;
+    set_product(k, count, received, l->m * l->v, &l->comm_gate, o, H);
+    for (long i = 0; i < count; i++) {
+        real *to = out[i], *gates = o[i], *bounded = o[i] - H;
+        for (long j = 0; j < H; j++) gates[j] = sigmoid(gates[j]);
+        for (long j = 0; j < H; j++) bounded[j] = 2 * sigmoid(2 * to[j]) - 1;
+        for (long j = 0; j < H; j++) to[j] = gates[j] * bounded[j];
+    }
+}
+
 /* Add what RIMs received to their h. */
 static void hear(const layer *l, long t, long k, long begin, long end) {
     const long H = l->H, values = l->m * l->v;
@@ -536,17 +558,18 @@ static void hear(const layer *l, long t, long k, long begin, long end) {
     long count = 0;
     for (long b = begin; b < end; b++)
         if (hears(l, t, k, b)) a[count] = place(l, &l->received, t, k, b), o[count++] = row(&l->h, t, k, b);
-    if (!l->message_mask.at) {
+    if (!l->message_mask.at && !l->message.at) {
         add_product(k, count, a, values, &l->comm_out, o, H);
         return;
     }
     real *gain = malloc((end - begin) * H * sizeof(real));
     for (long i = 0; i < count; i++) o[i] = gain + i * H;
     set_product(k, count, a, values, &l->comm_out, o, H);
+    if (l->message.at) gate(l, t, k, begin, end, a, o);
     count = 0;
     for (long b = begin; b < end; b++)
         if (hears(l, t, k, b)) {
-            multiply(o[count], row(&l->message_mask, t, k, b), H);
+            if (l->message_mask.at) multiply(o[count], row(&l->message_mask, t, k, b), H);
             add_scaled(row(&l->h, t, k, b), 1, o[count++], H);
         }
     free(gain);
@@ -581,9 +604,9 @@ static void forward_rows(const layer *l, long begin, long end) {
                     sigmoid(-scale * dot(row(&query, 0, k, b), row(&l->keys, t, 0, b), queries));
             if (l->num_active) compete(l, t, b, null, by);
             int slot = 0;
-            for (long k = 0; k < K; k++) *of_step(l, l->slots, t, k, b) = moves(l, t, k, b) ? slot++ : -1;
+            for (long k = 0; k < K; k++) *of_step(l, l->slots, t, k, b) = is_computed(l, t, k, b) ? slot++ : -1;
             for (long k = 0; k < K && l->query.at; k++)
-                if (is_active(l, t, k, b)) copy(place(l, &l->query, t, k, b), row(&query, 0, k, b), queries);
+                if (reads(l, t, k, b)) copy(place(l, &l->query, t, k, b), row(&query, 0, k, b), queries);
         }
 
         for (long k = 0; k < K; k++) {
@@ -591,13 +614,16 @@ static void forward_rows(const layer *l, long begin, long end) {
             read_input(l, t, k, begin, end);
             long count = 0;
             for (long b = begin; b < end; b++)
-                if (moves(l, t, k, b) && h_in(l, t, k, b))
+                if (is_computed(l, t, k, b) && h_in(l, t, k, b))
                     a[count] = h_in(l, t, k, b), o[count++] = place(l, l->gru ? &l->from_state : &l->gates, t, k, b);
             add_product(k, count, a, H, &l->weight_hh, o, G);
             for (long b = begin; b < end; b++) {
-                if (!moves(l, t, k, b)) continue;
+                if (!is_computed(l, t, k, b)) continue;
                 (l->gru ? gru_cell : lstm_cell)(l, t, k, b);
-                copy(row(&l->h, t, k, b), place(l, &l->updated, t, k, b), H);
+                if (moves(l, t, k, b))
+                    copy(row(&l->h, t, k, b), place(l, &l->updated, t, k, b), H);
+                else if (!l->gru)
+                    copy(row(&l->c, 0, k, b), place(l, &l->c_in, t, k, b), H);
             }
             if (l->qkv.at) speak(l, t, k, begin, end, next);
         }
@@ -631,10 +657,10 @@ static void listen_backward(const layer *l, long t, long b, const rows *d_receiv
         }
         for (long k = 0; k < K; k++) {
             if (!of[k]) continue;
-            const int moving = moves(l, t, k, b);
-            real *to = moving ? place(l, &l->d_qkv, t, k, b) : kept_row(l, &l->d_kept, t, k, b), here[e + v + 2 * LANES];
+            const int computed = is_computed(l, t, k, b);
+            real *to = computed ? place(l, &l->d_qkv, t, k, b) : kept_row(l, &l->d_kept, t, k, b), here[e + v + 2 * LANES];
             /* what others heard of it while it kept its state is summed up, from the last step on */
-            const int goes_on = !moving && t + 1 < l->T && !moves(l, t + 1, k, b) && !is_reset(l, t + 1, b);
+            const int goes_on = !computed && t + 1 < l->T && !moves(l, t + 1, k, b) && !is_reset(l, t + 1, b);
             real *key = goes_on ? here : to + at + e, *value = goes_on ? here + e : key + e;
             if (hears(l, t, k, b))
                 weighted_sum(to + at, d_logits + slot_of(l, t, k, b) * K, 1, K, of, at + e, e);
@@ -719,7 +745,16 @@ static void read_one_backward(const layer *l, long t, long k, long b) {
     add_scaled(row(&l->d_keys, t, 0, b), d_logit, place(l, &l->query, t, k, b), d);
 }
 
-/* From what h became by hearing to what it was before. */
+/* Of a gated message to its two factors, `d` (2 * H). */
+static void gate_backward(const real *message, real *d, long H) {
+    for (long j = 0; j < H; j++) {
+        const real bounded = message[j], gate = message[H + j];
+        d[H + j] = d[j] * bounded * gate * (1 - gate);
+        d[j] *= gate * (1 - bounded * bounded);
+    }
+}
+
+/* From what h became by hearing to what it was before. Nothing passes to what a RIM would have become. */
 static void hear_backward(const layer *l, long t, long begin, long end, real *scratch) {
     const long K = l->K, H = l->H, S = l->S, size = l->m * (2 * l->e + l->v), values = l->m * l->v;
     const rows d_received = {scratch - begin * S * values, 0, values, S * values};
@@ -731,16 +766,20 @@ static void hear_backward(const layer *l, long t, long begin, long end, real *sc
             real *d_message = a[count] = place(l, &l->d_message, t, k, b);
             copy(d_message, row(&l->d_h, t, k, b), H);
             if (l->message_mask.at) multiply(d_message, row(&l->message_mask, t, k, b), H);
+            if (l->message.at) gate_backward(place(l, &l->message, t, k, b), d_message, H);
             o[count++] = place(l, &d_received, t, k, b);
         }
         set_product(k, count, a, H, &l->comm_out, o, values);
+        if (!l->message.at) continue;
+        for (long i = 0; i < count; i++) a[i] += H;
+        add_product(k, count, a, H, &l->comm_gate, o, values);
     }
     for (long b = begin; b < end; b++) listen_backward(l, t, b, &d_received);
     for (long k = 0; k < K; k++) {
         long count = 0;
         for (long b = begin; b < end; b++) {
-            real *d = moves(l, t, k, b)   ? place(l, &l->d_qkv, t, k, b)
-                      : is_new(l, t, k, b) ? kept_row(l, &l->d_kept, t, k, b)
+            real *d = moves(l, t, k, b)                    ? place(l, &l->d_qkv, t, k, b)
+                      : !l->would_be && is_new(l, t, k, b) ? kept_row(l, &l->d_kept, t, k, b)
                                            : NULL;
             if (d) a[count] = d, o[count++] = row(&l->d_h, t, k, b);
         }
@@ -845,8 +884,8 @@ void backward(const layer *l, long threads) {
     for (long i = 0; i < count; i++) backward_rows(l, l->B * i / count, l->B * (i + 1) / count);
 }
 
-/* Whose gradient: of input_query, weight_ih, weight_hh, comm_qkv and comm_out. */
-enum { OF_QUERY, OF_IH, OF_HH, OF_QKV, OF_OUT };
+/* Whose gradient: of input_query, weight_ih, weight_hh, comm_qkv, comm_out and comm_gate. */
+enum { OF_QUERY, OF_IH, OF_HH, OF_QKV, OF_OUT, OF_GATE };
 
 /* The gradient of a weight is a sum of outer products: of which rows of RIM k, `x` and `d`, times which factors. */
 static long collect(const layer *l, int weight, long k, const real **x, const real **d, real *factors) {
@@ -854,18 +893,20 @@ static long collect(const layer *l, int weight, long k, const real **x, const re
     for (long t = 0; t < l->T; t++)
         for (long b = 0; b < l->B; b++) {
             const real *first = NULL, *second = NULL;
-            const int active = is_active(l, t, k, b), moving = moves(l, t, k, b);
+            const int active = is_active(l, t, k, b), moving = moves(l, t, k, b), computed = is_computed(l, t, k, b);
             if (weight == OF_QUERY && active) first = h_in(l, t, k, b), second = place(l, &l->d_query, t, k, b);
             if (weight == OF_IH && active) {
                 first = place(l, &l->d_gates, t, k, b);
                 second = l->read.at ? place(l, &l->read, t, k, b) : row(&l->values, t, 0, b);
             }
             if (weight == OF_HH && moving) first = h_in(l, t, k, b), second = place(l, &l->d_rec, t, k, b);
-            if (weight == OF_QKV && moving) first = place(l, &l->updated, t, k, b), second = place(l, &l->d_qkv, t, k, b);
-            if (weight == OF_QKV && !moving && is_new(l, t, k, b))
+            if (weight == OF_QKV && computed) first = place(l, &l->updated, t, k, b), second = place(l, &l->d_qkv, t, k, b);
+            if (weight == OF_QKV && !computed && is_new(l, t, k, b))
                 first = h_in(l, t, k, b), second = kept_row(l, &l->d_kept, t, k, b);
-            if (weight == OF_OUT && hears(l, t, k, b))
-                first = place(l, &l->d_message, t, k, b), second = place(l, &l->received, t, k, b);
+            if ((weight == OF_OUT || weight == OF_GATE) && hears(l, t, k, b)) {
+                first = place(l, &l->d_message, t, k, b) + (weight == OF_GATE ? l->H : 0);
+                second = place(l, &l->received, t, k, b);
+            }
             if (!first || !second) continue;
             factors[count] = weight == OF_IH ? attention_to_x(l, t, k, b) : 1;
             x[count] = first, d[count++] = second;

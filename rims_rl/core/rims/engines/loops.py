@@ -19,7 +19,7 @@ from rims_rl.core.rims.trace import Records
 # rest back to the system, which then has to clear every page of it again. This many gates, in float32, are 12 MB.
 PIECE = 3_000_000
 PLAIN = frozenset((nn.Parameter, Tensor))
-_PAPER = ("zero", "states", "hard", "null", False)
+_PAPER = ("zero", "hard", "null")
 
 
 class Loops(Engine):
@@ -28,14 +28,16 @@ class Loops(Engine):
     key: str  # among the engines of a cell's class
     asleep: tuple[str, ...] = ("keep",)  # what it can do with RIMs that are not active
     activation: tuple[str, ...] = ("exactly",)  # how many it lets be active
+    hear: tuple[str, ...] = ("states",)  # what it lets them hear
+    communication: tuple[bool | str, ...] = (True, False)
     balances = False  # whether it knows of ``balance``
 
     def refusal(self, cell: RIMCell, x: Tensor) -> str | None:
         if self.key not in cell.engines or not MECHANISM.isdisjoint(vars(cell)):
             return f"{type(cell).__name__} has equations of its own"
-        options = (cell.start, cell.hear, cell.selection, cell.competition, cell.communication == "gated")
-        known = cell.asleep in self.asleep and cell.activation in self.activation
-        if options != _PAPER or not known or (cell.balance and not self.balances):
+        names = ("asleep", "activation", "hear", "communication")
+        known = all(getattr(cell, name) in getattr(self, name) for name in names)
+        if not known or self.balances < (cell.balance > 0) or (cell.start, cell.selection, cell.competition) != _PAPER:
             return "it has options that are not the paper's"
         # pruning has hooks; parametrizations are a module in the cell; torch.export puts stand-ins in place of weights
         made = cell.has_hooks() or "parametrizations" in cell._modules

@@ -27,7 +27,7 @@ from rims_rl.core.rims.trace import Records
 OPTIONS = (
     "input_size", "hidden_size", "num_rims", "num_active", "cell", "input_heads", "input_key_size", "input_value_size",
     "comm_heads", "comm_key_size", "comm_value_size", "comm_top_k", "input_attention", "communication", "asleep",
-    "activation", "null_bound", "position_competition",
+    "hear", "activation", "null_bound", "position_competition",
 )  # fmt: skip
 _LOOPS, _READABLE = CLoops(), Readable()
 

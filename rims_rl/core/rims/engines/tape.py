@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm_qkv", "comm_out")
+WEIGHTS = ("input_query", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "comm_qkv", "comm_out", "comm_gate")
 Maybe = Any  # a tensor, or None where the layer has no such part
 Gradients = dict[str, Tensor]  # of weights, summed up over the pieces of a sequence
 
@@ -25,6 +25,7 @@ class Tape:
     bias_hh: Tensor
     comm_qkv: Maybe
     comm_out: Maybe
+    comm_gate: Maybe
     read_mask: Maybe  # (K, T, B, V): what dropout multiplies with
     message_mask: Maybe  # (K, T, B, H)
 
@@ -54,14 +55,15 @@ class Tape:
     p: Tensor  # (T, B * m, K who is heard, K who listens); in C (T, B, m, S who listens, K who is heard)
     received: Tensor  # (K, T, B, m * v): values, before the output projection
 
-    # In C only those who move have a place, S at each step: query, read, gates, qkv, received and what follows are
-    # (T, B, S, .).
+    # In C only those who are computed have a place, S at each step: query, read, gates, qkv, received and what follows
+    # are (T, B, S, .).
     slots: Tensor  # (T, B, K) int: the place of each RIM, -1 if it keeps its state
     h_0: Tensor  # (B, K * H): the first state
     h: Tensor  # (T, B, K * H): after each step
     c_in: Tensor  # c going into a step, of an LSTM
     from_state: Tensor  # what a GRU's gates get from h
     updated: Tensor  # h before communication
+    message: Tensor  # of a gated message its two factors, (T, B, S, 2 * H)
     read_gates: Maybe  # as ``reads``
     kept_at: Tensor  # (T, B, K) int: which row of ``kept`` holds what others hear of one without a place
     kept: Tensor  # (B, rows, m * (2 e + v))
