@@ -68,6 +68,13 @@ def _layer() -> str:
     return _table(head, rows)
 
 
+def _options() -> str:
+    measured = _read("bench_core")["options"]
+    ms, engines = measured["ms"], measured["engines"]
+    rows = [(f"`{name}`", engines[name], f"{time / ms['rims']:.1f}") for name, time in ms.items()]
+    return _table(("option, or core", "runs in", "time of the paper's"), rows)
+
+
 def _update() -> str:
     result = _read("bench_update")
     update, forward = result["update_ms"], result["forward_ms"]
@@ -141,6 +148,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench_train_PickupKnown": lambda: _training("bench_train_PickupKnown", ceilings=False),
     "bench_train_PickupKnown_parts": lambda: _where_the_time_goes("bench_train_PickupKnown"),
     "bench_core": _layer,
+    "bench_core_options": _options,
     "bench_update": _update,
     "tricks": _tricks,
     "bench_supervised": _supervised,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rims_rl.bench.measure import BenchOptions, medians, peak_memory, torch_threads
 from rims_rl.core import weights_at_rest
 from rims_rl.core.registry import core_factory
-from rims_rl.core.rims.engines.choose import ENGINES, OPERATOR
+from rims_rl.core.rims.engines.choose import ENGINES, OPERATOR, engine_of
 from rims_rl.runs.provenance import provenance
 
 INPUT_SIZE, RIM_SIZE = 512, 100
@@ -26,6 +26,13 @@ RIMS: dict[str, tuple[str, int, int, dict[str, Any]]] = {  # core, num_rims, num
     "rim 24/4": ("rims", 24, 4, {}),
     "rim 96/4": ("rims", 96, 4, {}),
 }
+SHAPE_OF_OPTIONS = (32, 64)
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"communication": "gated"}, {"start": "learned"}, {"hear": "updates"}, {"asleep": "drift"},
+    {"asleep": "listen"}, {"activation": "at_most"}, {"balance": 0.001}, {"selection": "straight-through"},
+    {"selection": "soft"}, {"competition": "rims"},
+]  # fmt: skip
+RELATIVES = ("rims-released", "scoff", "brims", "rims-workspace", "block-lstm")
 FUSED: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
@@ -38,6 +45,7 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
         sequences = [
             _sequence(*case, repeats) for case in track(cases, "forward and backward", disable=not options.progress)
         ]
+        of_options = _options(*((16, 8) if quick else SHAPE_OF_OPTIONS), repeats)
         steps = [_step(cell, repeats) for cell in track(list(FUSED), "one step", disable=not options.progress)]
     return {
         "what": "Median milliseconds, candidates taking turns in one process. Sequences: forward and backward of "
@@ -47,11 +55,13 @@ def bench_core(options: BenchOptions) -> dict[str, Any]:
         "hand, in torch; operator: the loops in C as torch.compile calls them; "
         f"rim K/A: the RIM layer, K RIMs of {RIM_SIZE}, A active; robust: with the options of "
         "rims-robust; at most: with activation='at_most', of whom num_active acted on average. "
-        "Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
+        "Options: forward and backward of a layer with 6 RIMs, 4 active, and each option by itself, "
+        "or another core. Steps: one step, B = 8, no gradient; at rest: what can be made of the weights is made once. "
         "memory_mb: the most by which one forward and backward made the process grow, the median of five.",
         "threads": threads,
         "repeats": repeats,
         "sequences": sequences,
+        "options": of_options,
         "steps": steps,
         "targets": _targets(sequences, steps),
         **provenance(started),
@@ -89,6 +99,18 @@ def _sequence(cell: str, steps: int, batch: int, repeats: int) -> dict[str, Any]
         "memory_mb": {name: peak_memory(run) for name, run in candidates.items()},
         "num_active": _num_active(rims["at most 6/4"], x),
     }
+
+
+def _options(steps: int, batch: int, repeats: int) -> dict[str, Any]:
+    """What each option of the mechanism costs, and each relative; the first are the paper's RIMs."""
+    x = torch.randn(steps, batch, INPUT_SIZE, requires_grad=True)
+    rims = {}
+    for core, options in [*(("rims", options) for options in OPTIONS), *((core, {}) for core in RELATIVES)]:
+        name = ", ".join(f"{name}={value!r}" for name, value in options.items()) or core
+        rims[name] = core_factory(core)(INPUT_SIZE, 6 * RIM_SIZE, 6, 4, **options)
+    candidates = {name: _training(rim, lambda rim=rim: rim(x)[0]) for name, rim in rims.items()}  # type: ignore[misc]
+    engines = {name: engine_of(rim) for name, rim in rims.items()}
+    return {"T": steps, "B": batch, "ms": medians(candidates, repeats), "engines": engines}
 
 
 def _step(cell: str, repeats: int) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def test_bench_core(monkeypatch, capsys, tmp_path):
     assert {case["cell"] for case in result["sequences"]} == {"lstm", "gru"}
     assert all(ms > 0 for case in result["sequences"] for ms in case["ms"].values())
     assert result["targets"][0]["reached"] > 0
+    options = result["options"]
+    assert set(options["engines"]) == set(options["ms"]) >= {"rims", "asleep='listen'", "scoff"}
 
 
 @pytest.mark.slow
