@@ -29,8 +29,8 @@ RIMS: dict[str, tuple[str, int, int, dict[str, Any]]] = {  # core, num_rims, num
 SHAPE_OF_OPTIONS = (32, 64)
 OPTIONS: list[dict[str, Any]] = [
     {}, {"communication": "gated"}, {"start": "learned"}, {"hear": "updates"}, {"asleep": "drift"},
-    {"asleep": "listen"}, {"activation": "at_most"}, {"balance": 0.001}, {"selection": "straight-through"},
-    {"selection": "soft"}, {"competition": "rims"},
+    {"asleep": "listen"}, {"asleep": "half-listen"}, {"activation": "at_most"}, {"balance": 0.001},
+    {"selection": "straight-through"}, {"selection": "soft"}, {"competition": "rims"},
 ]  # fmt: skip
 RELATIVES = ("rims-released", "scoff", "brims", "rims-workspace", "block-lstm")
 FUSED: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}

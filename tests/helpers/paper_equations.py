@@ -20,12 +20,13 @@ def step(cell, elements, h, c, dropped=(), forced=()):
     h, c = ([torch.zeros_like(v[k]) if k in dropped else v[k] for k in range(K)] for v in (h, c))
     X = torch.cat([elements, torch.zeros(1, elements.shape[1], dtype=elements.dtype)])  # equation 1, null last
     reads, active, attention = read_input(cell, X, h, dropped, forced)
+    stores = range({"keep": K, "half-listen": K // 2}.get(cell.asleep, 0))
     h_next, c_next, would_be = [], [], []
     for k in range(K):
         h_k, c_k = (lstm if cell.cell == "lstm" else gru)(cell, k, reads[k], h[k], c[k])
         h_k, c_k = (take_over(cell, attention[k], old, new) for old, new in ((h[k], h_k), (c[k], c_k)))
         kept = h[k], c[k]
-        if cell.asleep != "keep" and k not in dropped:
+        if k not in dropped and k not in stores:
             kept = (lstm if cell.cell == "lstm" else gru)(cell, k, torch.zeros_like(reads[k]), h[k], c[k])
         h_next.append(h_k if k in active else kept[0])
         c_next.append(c_k if k in active else kept[1])
@@ -33,7 +34,7 @@ def step(cell, elements, h, c, dropped=(), forced=()):
     if not cell.communication:
         return h_next, c_next, active
     said = would_be if cell.hear == "updates" else h_next
-    hearing = set(range(K)) - set(dropped) if cell.asleep == "listen" else active
+    hearing = active | (set(range(K)) - set(dropped) - set(stores) if "listen" in cell.asleep else set())
     return (
         [h_next[k] + message(cell, k, said, dropped) if k in hearing else h_next[k] for k in range(K)],
         c_next,

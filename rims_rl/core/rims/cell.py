@@ -103,7 +103,8 @@ class RIMCell(nn.Module):
             own dynamics go on, :math:`\tilde h_k, c'_k = D_k(0, h_k, c_k)`, without reading and without messages. So a
             memory that has to move at every step does, and a RIM that nobody woke does not stay at zero. Or they
             ``"listen"``: the same, but they get messages as active ones do, and only reading is left to the winners.
-            All RIMs are then computed, active or not.
+            ``"half-listen"``: the first half of them, rounded down, keep their state, and the others listen: some
+            store what others compute. RIMs that do not keep their state are always computed.
         activation: ``"exactly"`` num_active RIMs are updated, or ``"at_most"``: of these only such as have no more than
             ``null_bound`` of their attention on null (the open question of the paper's appendix C.1).
         null_bound: see ``activation``.
@@ -249,7 +250,9 @@ class RIMCell(nn.Module):
         self.rim_size = hidden_size // num_rims
         if not input_attention:
             self.num_active = num_rims
-        self.rims = list(range(num_rims))  # which elements are their own; fewer if some are taken out
+        self.rims = list(range(num_rims))  # what they are called; fewer if some are taken out
+        # so many, the first, keep their state while they are not active
+        self.num_stores = {"keep": num_rims, "half-listen": num_rims // 2}.get(asleep, 0)
         self.forced: Tensor | None = None  # indices of RIMs, see RIM.force
         self.replayed: Tensor | None = None  # (B, K): who is active, instead of a competition, see RIM.replay
         self.at_rest = AtRest()
@@ -392,7 +395,7 @@ class RIMCell(nn.Module):
         if self.asleep != "keep":
             read = torch.where(updated, read, 0)
         h_new, c_new = self.dynamics(read, h, c)
-        asleep = (h, c) if self.asleep == "keep" else (h_new, c_new)
+        asleep = self.while_asleep(h, h_new), self.while_asleep(c, c_new)
         h_new, c_new = self.take_over(attention, h, h_new), self.take_over(attention, c, c_new)
         h, c = torch.where(updated, h_new, asleep[0]), torch.where(updated, c_new, asleep[1])
         heard = torch.where(updated, h, h_new.detach()) if self.hear == "updates" else h
@@ -400,7 +403,19 @@ class RIMCell(nn.Module):
 
     def who_hears(self, active: Tensor) -> Tensor:
         """Who gets a message, `(B, K, 1)` bool."""
-        return (torch.ones_like(active) if self.asleep == "listen" else active).unsqueeze(-1)
+        if self.asleep in ("keep", "drift"):
+            return active.unsqueeze(-1)
+        return active.unsqueeze(-1) | ~self.stores(active.device)
+
+    def while_asleep(self, old: Tensor, new: Tensor) -> Tensor:
+        """The state of those who are not active, `(B, K, H)`."""
+        if self.asleep == "half-listen":
+            return torch.where(self.stores(old.device), old, new)
+        return old if self.asleep == "keep" else new
+
+    def stores(self, device: torch.device) -> Tensor:
+        """Who keep their state while they are not active, `(K, 1)` bool."""
+        return torch.tensor([k < self.num_stores for k in self.rims], device=device).unsqueeze(-1)
 
     def attend(self, x: Tensor, h: Tensor) -> Tensor:
         """Equations 1 to 3: how much each RIM attends to each element and, last, to null, `(B, heads, K, N + 1)`."""

@@ -15,7 +15,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of options; the paper's first
     "start": ("zero", "learned"),
     "initialization": ("paper", "released"),
     "hear": ("states", "updates"),
-    "asleep": ("keep", "drift", "listen"),
+    "asleep": ("keep", "drift", "listen", "half-listen"),
     "activation": ("exactly", "at_most"),
     "selection": ("hard", "straight-through", "soft"),
     "competition": ("null", "rims"),
@@ -94,8 +94,8 @@ def _check_together(cell: RIMCell) -> None:
         "hear='updates' needs communication, got communication=False: nobody hears anything",
     )
     require(
-        bool(cell.communication) or cell.asleep != "listen",
-        "asleep='listen' needs communication, got communication=False: 'drift' would do",
+        bool(cell.communication) or cell.asleep in ("keep", "drift"),
+        f"asleep={cell.asleep!r} needs communication, got communication=False: 'drift' would do",
     )
     require(
         cell.asleep == "keep" or cell.hear == "states",

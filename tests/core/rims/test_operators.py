@@ -14,6 +14,7 @@ CASES = {
     "paper": {},
     "listen": {"asleep": "listen"},
     "drift": {"asleep": "drift"},
+    "half listen": {"asleep": "half-listen"},
     "GRU": {"cell": "gru"},
     "a set, two heads": {"input_heads": 2},
     "positions": {"input_heads": 2, "position_competition": True},

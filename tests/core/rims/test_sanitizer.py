@@ -23,4 +23,4 @@ def test_the_loops_touch_no_memory_but_their_own(tmp_path):
     subprocess.run([sys.executable, "-c", BUILD], env=env, stderr=subprocess.DEVNULL)
     tests = ["tests/core/rims/test_operators.py", "-k", "readable_engine", "-p", "no:cacheprovider"]
     run = subprocess.run([sys.executable, "-m", "pytest", *tests], env=env | watched, capture_output=True, text=True)
-    assert run.returncode == 0 and "12 passed" in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]
+    assert run.returncode == 0 and "13 passed" in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell
 from rims_rl.core.rims.cell_options import GATES
-from rims_rl.core.rims.engines.c_struct import ASLEEP, Prepared, has_library, library, make_layer, new, point
+from rims_rl.core.rims.engines.c_struct import ASLEEP, Prepared, asleep_of, has_library, library, make_layer, new, point
 from rims_rl.core.rims.engines.loops import Loops
 from rims_rl.core.rims.engines.reading import is_one_element
 from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
@@ -49,7 +49,8 @@ class CLoops(Loops):
         return None if has_library(x.dtype) else "the loops in C are not wanted, or cannot be had"
 
     def places(self, cell: RIMCell, replays: bool) -> int:
-        return cell.num_active if _sleep(cell) and cell.input_attention and not replays else cell.num_rims
+        asleep = _sleepers(cell) if cell.input_attention and not replays else 0
+        return cell.num_rims - asleep + min(asleep, cell.num_active)
 
     def forward(
         self, cell: RIMCell, s: Tape, h: Tensor, c: Tensor, save: bool, output: Tensor, shared: dict[str, Tensor]
@@ -132,7 +133,7 @@ class CLoops(Loops):
             attention = s.attention.clamp_min(0).mean(2)  # negative where others keep the element
         if not cell.communication:
             return attention, active.new_zeros(T, B, K, K)
-        listens = active != 0 if cell.asleep != "listen" else torch.ones_like(active, dtype=torch.bool)
+        listens = (active != 0) | (asleep_of(cell) == ASLEEP["listen"])
         places = s.slots.clamp_min(0).long().unsqueeze(-1).expand(-1, -1, -1, K)
         return attention, s.p.mean(2).gather(2, places).where(listens.unsqueeze(-1), 0)
 
@@ -142,9 +143,9 @@ def _weights(cell: RIMCell) -> int:
     return sum(weight.numel() for weight in cell._parameters.values() if weight is not None)
 
 
-def _sleep(cell: RIMCell) -> bool:
-    """Whether nothing is computed of RIMs that are not active."""
-    return cell.asleep == "keep" and cell.hear == "states"
+def _sleepers(cell: RIMCell) -> int:
+    """Of how many RIMs nothing is computed while they are not active."""
+    return sum(k < cell.num_stores for k in cell.rims) if cell.hear == "states" else 0
 
 
 def _check_width(name: str, made: Tensor | None, width: int) -> None:
@@ -197,6 +198,6 @@ def make_room(cell: RIMCell, s: Tape, save: bool, S: int) -> None:
         if cell.communication == "gated":
             s.message = place(2 * H)
         # each time a RIM stops to move, and for those who do not begin to
-        sleep = _sleep(cell) and (cell.competes or s.replayed is not None)
-        most = (K + T * S if save else K) if sleep else 0
+        sleepers = _sleepers(cell) if cell.competes or s.replayed is not None else 0
+        most = sleepers + T * (S - K + sleepers) if save else K if sleepers else 0
         s.kept, s.kept_at = new(s.values, B, most, s.comm_qkv.shape[1]), torch.empty_like(s.slots)

@@ -30,9 +30,9 @@ _RARELY = 64  # times that a RIM reads
 _WITHOUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native", "-mtune=generic"))  # what some compilers do not know
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
-ASLEEP = {"keep": 0, "drift": 1, "listen": 2}  # as the loops count them
+ASLEEP = {"keep": 0, "drift": 1, "listen": 2, "half-listen": 2}  # as the loops count them; of those who do not keep
 _SIZES = (
-    "T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "S", "num_active", "asleep", "gru", "top_k", "saves",
+    "T", "B", "K", "H", "N", "n", "d", "w", "m", "e", "v", "S", "num_active", "gru", "top_k", "saves",
     "keepers", "would_be",
 )  # fmt: skip
 # What the struct of loops.c holds, in its order, and along which of steps t, RIMs or places k and batch rows b it goes.
@@ -48,7 +48,7 @@ _TENSORS = {
 _STATES = ("h_0", "c_0", "h", "c", "d_out", "d_h", "d_c")  # these have the units of all RIMs side by side
 # In their order there.
 _WEIGHTS = ("bias", "bias_hh", "input_query", "weight_ih", "weight_hh", "comm_qkv", "comm_out", "comm_gate")
-_ROOM = ("zeros", "preference", "own", "slots", "kept_at")
+_ROOM = ("zeros", "preference", "own", "asleep", "slots", "kept_at")
 
 _one_at_a_time = threading.Lock()  # two threads would write to the same files
 _warned = False
@@ -92,7 +92,7 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
     K, H, n = cell.num_rims, cell.rim_size, cell.input_heads
     sizes = (T, B, K, H, N, n, cell.input_key_size, V // n, cell.comm_heads, cell.comm_key_size, cell.comm_value_size)
     competes = cell.competes and s.replayed is None
-    layer = Layer(*sizes, s.gates.shape[2], cell.num_active if competes else 0, ASLEEP[cell.asleep], cell.cell == "gru")
+    layer = Layer(*sizes, s.gates.shape[2], cell.num_active if competes else 0, cell.cell == "gru")
     layer.top_k, layer.saves = cell.comm_top_k or 0, len(s.slots) == T
     layer.keepers = cell.num_active if cell.position_competition else 0
     layer.would_be = cell.hear == "updates"
@@ -101,6 +101,7 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
     weights = _in_loop(cell, s, turned)
     layer.threads = _threads(T, B, sum(weight.numel() for weight in weights.values()))
     room = {"zeros": s.values.new_zeros(max(H, V)), "preference": _preference(cell, s.values), "slots": s.slots}
+    room["asleep"] = asleep_of(cell)
     if cell.own_elements:
         room["own"] = torch.tensor(cell.rims, dtype=torch.int32)
     if cell.communication:
@@ -127,6 +128,11 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
         setattr(layer, key, _Weights(made.data_ptr(), rim, panel[0] if panel else 0, row))
         layer.held.append(made)
     return layer
+
+
+def asleep_of(cell: RIMCell) -> Tensor:
+    """What each RIM does while it is not active, as the loops count it."""
+    return torch.tensor([0 if k < cell.num_stores else ASLEEP[cell.asleep] for k in cell.rims], dtype=torch.int32)
 
 
 def _as_it_is(cell: RIMCell, s: Tape, turned: bool) -> bool:

@@ -40,7 +40,7 @@ typedef struct { /* weights of all RIMs, in panels: columns that lie side by sid
 } weights;
 
 typedef struct {
-    long T, B, K, H, N, n, d, w, m, e, v, S, num_active, asleep, gru, top_k, saves;
+    long T, B, K, H, N, n, d, w, m, e, v, S, num_active, gru, top_k, saves;
     long keepers; /* how many RIMs keep an element, those that attend to it most; 0: all */
     long would_be; /* what is heard of those who are not active: 1: what they would have become, without a gradient */
     double null_bound; /* of attention on null, beyond which nobody is active */
@@ -62,6 +62,7 @@ typedef struct {
     real *zeros;                              /* as many as a state or a row of qkv has */
     real *preference;                         /* of each RIM, taken from its attention on null where they compete; or absent */
     int *own;                                 /* the one element that a RIM may look at; or absent */
+    int *asleep;                              /* what each RIM does while it is not active, see below */
     int *slots, *kept_at;                     /* (T, B, K): places; rows of kept, of which each row of the batch has its own */
 } layer;
 
@@ -72,9 +73,9 @@ INLINE real *row(const rows *s, long t, long k, long b) { return s->at + t * s->
 
 INLINE int is_active(const layer *l, long t, long k, long b) { return *row(&l->active, t, k, b) != 0; }
 
-INLINE int moves(const layer *l, long t, long k, long b) { return l->asleep != KEEP || is_active(l, t, k, b); }
+INLINE int moves(const layer *l, long t, long k, long b) { return l->asleep[k] != KEEP || is_active(l, t, k, b); }
 
-INLINE int hears(const layer *l, long t, long k, long b) { return l->asleep == LISTEN || is_active(l, t, k, b); }
+INLINE int hears(const layer *l, long t, long k, long b) { return l->asleep[k] == LISTEN || is_active(l, t, k, b); }
 
 INLINE int is_reset(const layer *l, long t, long b) { return l->keep.at && *row(&l->keep, t, 0, b) == 0; }
 

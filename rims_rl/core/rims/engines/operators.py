@@ -41,6 +41,8 @@ class COperator(Engine):
         dropout = cell.training and cell.input_dropout + cell.comm_dropout > 0
         if cell.balance or cell.forced is not None or cell.own_elements or dropout:
             return "the operator has no balance, own_elements and dropout, and forces nobody"
+        if cell.asleep == "half-listen" and cell.num_stores != cell.num_rims // 2:
+            return "the operator takes the first half of the RIMs for those who keep their state"
         return _LOOPS.refusal(cell, x)
 
     def run(
