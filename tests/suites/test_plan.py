@@ -171,7 +171,7 @@ def test_shipped_suites_are_what_they_say():
         "memory": 5 * 8 * 2,
         "mechanisms_pilot": 3 * 26,
         "mechanisms_tuning": 2 * 9 * 3,
-        "mechanisms": 5 * 9 * 3,
+        "mechanisms": 5 * 12 * 3,
     }
     assert plans["atari_paper"].suite.envs == list(paper_scores())
     assert set(plans["atari_no_input_attention"].suite.envs) < set(paper_scores())
@@ -200,4 +200,4 @@ def test_mechanisms_that_are_compared_have_nearly_equal_parameter_counts():
         counts.setdefault(job.task.name, []).append(sum(weight.numel() for weight in network.parameters()))
     assert len(counts) == 5
     for numbers in counts.values():
-        assert len(numbers) == 9 and max(numbers) < 1.08 * min(numbers)
+        assert len(numbers) == 12 and max(numbers) < 1.08 * min(numbers)
