@@ -61,6 +61,13 @@ def _suite(context: typer.Context) -> None:
 @suite.command("run")
 def _suite_run(
     suite: SuiteName,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Only jobs with this in their name, and those they start from. May be given several times.",
+        ),
+    ] = None,
     jobs: Jobs = None,
     threads: JobThreads = 1,
     results: Results = None,
@@ -73,7 +80,7 @@ def _suite_run(
     """Run the jobs that are not finished; after a crash or Ctrl-C, the same command goes on."""
     from rims_rl.suites.plan import read_plan
 
-    plan = read_plan(suite)
+    plan = read_plan(suite).only(only or ())
     folder, options = results or RESULTS / plan.name, run_options(jobs, threads, engine, ray_address, gpus)
     estimate_here(plan, folder, options) if dry_run else run_here(plan, folder, logdir, options)
 

@@ -136,6 +136,20 @@ class Plan(NamedTuple):
         seeds = {seed: i for i, seed in enumerate(self.suite.seeds)}
         return sorted(every, key=lambda job: seeds[job.seed])  # type: ignore[attr-defined]
 
+    def only(self, texts: Sequence[str]) -> Plan:
+        """With those jobs alone whose name has one of these texts in it, and those that they start from."""
+        for text in texts:
+            if not any(text in job.name for job in self.all_jobs):
+                raise UserError(
+                    f"`only`: no job of {self.name} has {text!r} in its name; names are like {self.all_jobs[0].name}"
+                )
+        named = [job for job in self.all_jobs if not texts or any(text in job.name for text in texts)]
+        chosen = {job.hash for job in named} | {source for job in named for source in job.sources}
+        return self._replace(
+            jobs=[job for job in self.jobs if job.hash in chosen],
+            supervised=[job for job in self.supervised if job.hash in chosen],
+        )
+
     @property
     def steps(self) -> str:
         """Of one job, in words."""

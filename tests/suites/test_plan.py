@@ -155,6 +155,23 @@ def test_an_unknown_suite_and_an_unreadable_file_are_one_sentence(tmp_path):
         read_plan(str(tmp_path / "none.yml"))
 
 
+def test_a_part_of_a_suite_is_the_jobs_that_are_named_and_those_they_start_from():
+    plan = read_plan("mechanisms")
+    part = plan.only(["Recall_ppo_lstm", "adding_gru_1"])
+    titles = [job.title for job in part.all_jobs]
+    assert titles == ["Recall_ppo_lstm_0", "Recall_ppo_lstm_1", "adding_gru_1", "Recall_ppo_lstm_2"]
+    assert {job.hash for job in part.all_jobs} < {job.hash for job in plan.all_jobs}
+    assert plan.only([]) == plan
+    transfer = read_plan("transfer_small")
+    (last,) = transfer.only([transfer.jobs[-1].name]).jobs[-1:]
+    assert last == transfer.jobs[-1] and last.sources
+    assert {job.hash for job in transfer.only([last.name]).jobs} == {last.hash, *last.sources}
+    with pytest.raises(
+        UserError, match=r"`only`: no job of mechanisms has 'Recal_' in its name; names are like Re.*_ppo"
+    ):
+        plan.only(["Recall", "Recal_"])
+
+
 def test_shipped_suites_are_what_they_say():
     plans = {name: read_plan(name) for name in shipped()}
     assert {name: len(plan.all_jobs) for name, plan in plans.items()} == {
