@@ -1,5 +1,4 @@
-"""The page of a suite that compares mechanisms: how often each learns, how well it generalizes, how alive it is, and
-what it costs."""
+"""The page of a suite that compares mechanisms: how often each learns, how well it generalizes, and how alive it is."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ LIFE: Columns = {
 }
 ABOUT = (
     "Means over the seeds that are in, with 95 % bootstrap intervals where they are several; with few seeds these are "
-    "rather too narrow. Jobs ran beside others, so that only large differences of speed mean anything. *Learned*: "
-    "seeds whose score is at least (a loss: at most) the one in brackets. Life is "
+    "rather too narrow. *Learned*: seeds whose score is at least (a loss: at most) the one in brackets. Jobs run "
+    "beside others, so what a core costs in time is not here: `rims-rl bench core` measures it. Life is "
     "measured in 2,000 steps of play, or on a batch: how many RIMs are active, how often the least used one is, how "
     "unequally the work is shared (0: equally), how often RIMs switch, how evenly they listen to each other (nats), "
     "and the largest number in a state of any seed."
@@ -96,7 +95,6 @@ def _env_columns(plan: Plan, env: str, cores: dict[str, Seeds]) -> Columns:
         **{name: _over_seeds(score) for name, score in scores.items()},
         "area": lambda seeds: _numbers([float(curve_heights(r["curve"]).mean()) for r in seeds if r["curve"]]),
         "parameters": lambda seeds: f"{sum(seeds[0]['parameters'].values()):,}",
-        "steps/s": lambda seeds: f"{np.mean([r['steps'] / r['seconds']['training'] for r in seeds]):,.0f}",
     }
 
 
@@ -113,9 +111,6 @@ def _task_columns(plan: Plan, task: str, cores: dict[str, Seeds]) -> Columns:
         **_learned(plan, task, score_of(next(iter(tests))), at_least=bounded is not None),
         **{f"{measure}, {test}": _over_seeds(score_of(test)) for test in tests},
         "parameters": lambda seeds: f"{seeds[0]['parameters']['all']:,}",
-        "ms/iteration": lambda seeds: (
-            f"{np.mean([1e3 * r['seconds']['training'] / r['iterations'] for r in seeds]):.0f}"
-        ),
     }
 
 
