@@ -16,6 +16,9 @@ DOCS = Path(__file__).parent
 PAGES = (DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md")))
 PLACE = re.compile(r"(?<=<!-- table: )(?P<name>\w+)(?P<open> -->\n)(?P<table>.*?)(?=<!-- end of table -->)", re.DOTALL)
 
+BASELINES = ("block-gru", "gru", "lstm")
+SHOWN = ("20, equal", "100, equal", "2 of 50", "2 of 200")  # of the tests of supervised tasks
+
 Row = Iterable[object]
 
 
@@ -73,6 +76,34 @@ def _options() -> str:
     ms, engines = measured["ms"], measured["engines"]
     rows = [(f"`{name}`", engines[name], f"{time / ms['rims']:.1f}") for name, time in ms.items()]
     return _table(("option, or core", "runs in", "time of the paper's"), rows)
+
+
+def _mechanisms() -> str:
+    """Means over seeds of the suite of this name: how often a RIM reads, what is remembered, and for how long."""
+    scores: dict[str, dict[str, list[float]]] = {}
+    for path in sorted((DOCS / "results/mechanisms").glob("*.json")):
+        result = json.loads(path.read_text())
+        task, core = re.fullmatch(r"(\w+?)_(?:ppo_)?(.+)_\d+_\w+", path.stem).groups()
+        for column, score in _scores_of(task, result):
+            scores.setdefault(core, {}).setdefault(column, []).append(score)
+    columns = list(scores["rims"])
+    cores = sorted(scores, key=lambda core: (core in BASELINES, core))
+    rows = [(f"`{core}`", *(_mean(scores[core].get(column, [])) for column in columns)) for core in cores]
+    return _table(("core", *columns), rows)
+
+
+def _scores_of(task: str, result: Any) -> list[tuple[str, float]]:
+    if task == "RepeatPreviousEasy":
+        return [("RepeatPrevious", result["evaluation"]["mean"])]
+    if task == "Recall":
+        variants = result["evaluation"]["variants"]
+        return [(f"Recall, {name}", variants[name]["success"]) for name in ("known", "long400", "loud")]
+    measure = {"switching": "explained", "adding": "within 0.04"}.get(task)
+    return [(f"{task}, {test}", found[measure]) for test, found in result["tests"].items() if test in SHOWN]
+
+
+def _mean(numbers: list[float]) -> str:
+    return f"{sum(numbers) / len(numbers):.2f} ({len(numbers)})" if numbers else ""
 
 
 def _update() -> str:
@@ -149,6 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench_train_PickupKnown_parts": lambda: _where_the_time_goes("bench_train_PickupKnown"),
     "bench_core": _layer,
     "bench_core_options": _options,
+    "mechanisms": _mechanisms,
     "bench_update": _update,
     "tricks": _tricks,
     "bench_supervised": _supervised,

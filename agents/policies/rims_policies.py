@@ -32,6 +32,7 @@ from rims_rl.core import Core, State, has_rims, make_core, takes_sets
 
 Whose = Literal["actor", "critic"]
 DEFAULT_CORE = "rims-robust"
+FORMER_DEFAULTS = {1: "rims", 2: "rims-listen"}  # by the version of MlpRimsPolicy
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
 NOT_FINITE = "the policy gives numbers that are not finite"
@@ -68,7 +69,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     lstm_critic: Core | None  # type: ignore[assignment]
     critic: nn.Module | None  # type: ignore[assignment]
     _masks: Tensor | None = None  # of what is computed now, see allowing()
-    _version = 2  # torch saves it with the weights; in the first one the default core was "rims"
+    _version = 3  # torch saves it with the weights
 
     def __init__(
         self,
@@ -327,10 +328,12 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         return self.critic_head(memory)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *args: Any) -> None:
-        if metadata.get("version", self._version) < self._version and not self._chose_core:
+        former = FORMER_DEFAULTS.get(metadata.get("version", self._version))
+        if former is not None and not self._chose_core:
             raise ValueError(
-                f'these weights were saved when the default core was "rims", and now it is "{DEFAULT_CORE}": say which '
-                'core they have, policy_kwargs={"core": "rims"}, in custom_objects if this is a load()'
+                f'these weights were saved when the default core was what is called "{former}" now; today it is '
+                f'"{DEFAULT_CORE}": say which core they have, policy_kwargs={{"core": "{former}"}}, in custom_objects if '
+                "this is a load()"
             )
         super()._load_from_state_dict(state_dict, prefix, metadata, *args)
 

@@ -32,7 +32,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"asleep": "listen"}, {"asleep": "half-listen"}, {"activation": "at_most"}, {"balance": 0.001},
     {"selection": "straight-through"}, {"selection": "soft"}, {"competition": "rims"},
 ]  # fmt: skip
-RELATIVES = ("rims-released", "scoff", "brims", "rims-workspace", "block-lstm")
+RELATIVES = ("rims-robust", "rims-released", "scoff", "brims", "rims-workspace", "block-lstm")
 FUSED: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 

@@ -199,7 +199,7 @@ def _check_sizes(config: TrainConfig, sources: dict[str, str]) -> None:
             f"{sources['sequence_length']}: sequence_length must divide n_steps = {config.n_steps} and the minibatch "
             f"of {batch} steps, got {config.sequence_length}; {longest} would do"
         )
-    if config.core in ("rims", "rims-robust") and config.num_active > config.num_rims:
+    if config.core in ("rims", "rims-robust", "rims-listen") and config.num_active > config.num_rims:
         raise UserError(
             f"{sources['num_active']}: num_active must be at most num_rims = {config.num_rims} "
             f"({sources['num_rims']}), got {config.num_active}"

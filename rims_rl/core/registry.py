@@ -51,7 +51,9 @@ _RELEASED: dict[str, Any] = {
 
 _FACTORIES: dict[str, Factory] = {
     "rims": RIM,  # the paper's
-    "rims-robust": partial(RIM, asleep="listen"),  # whoever is not active goes on and hears the others
+    # what we recommend: half of those who are not active go on and hear the others, and messages are bounded
+    "rims-robust": partial(RIM, asleep="half-listen", communication="gated"),
+    "rims-listen": partial(RIM, asleep="listen"),  # all of them do
     "rims-released": partial(RIM, **_RELEASED),  # the authors' code for supervised tasks
     "scoff": partial(RIM, cell_class=SchemaCell),  # dynamics that RIMs share
     "brims": TopDownRIM,  # layers that hear the one above

@@ -70,7 +70,7 @@ def play_by_hand(run, env, steps, seed, deterministic):
 @pytest.mark.parametrize(
     ("name", "kwargs", "steps", "elements"),
     [
-        ("Breakout", {"input": "spatial"}, 100, 49),
+        ("Breakout", {"input": "spatial"}, 200, 49),
         ("PickupKnown", {"core": "rims"}, 80, 2),
         ("CartPole-v1", {}, 40, 1),
         ("CartPole-v1", {"core": "scoff"}, 40, 1),

@@ -245,13 +245,12 @@ def test_channels_last_computes_the_same_as_naturecnn():
 @pytest.mark.parametrize("input_", ["vector", "spatial"])
 def test_bytes_scaled_in_the_weights_are_the_same_as_scaled_images(input_):
     space = image(4, 84, 84)
-    policy = CnnRimsPolicy(space, spaces.Discrete(3), lambda _: 1e-3, input=input_)
+    policy = CnnRimsPolicy(space, spaces.Discrete(3), lambda _: 1e-3, input=input_).double()
     obs, grads = torch.randint(0, 256, (5, *space.shape), dtype=torch.uint8), []
-    for images in (obs, obs.float()):  # floats between 0 and 255 are scaled by Stable-Baselines3
-        features = policy.encode(images)
+    for features in (policy.encode(obs), policy.features_extractor(obs.double() / 255)):
         grads.append(torch.autograd.grad(features.square().sum(), list(policy.features_extractor.parameters())))
         grads[-1] += (features,)
-    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -432,11 +431,14 @@ def test_a_model_of_the_former_default_core_is_not_taken_for_one_of_the_new(tmp_
     assert model.policy.core_name == "rims-robust"
     model.save(tmp_path / "new.zip")
     assert sb3_contrib.RecurrentPPO.load(tmp_path / "new.zip").policy.core_name == "rims-robust"
-    with monkeypatch.context() as before:
-        before.setattr(MlpRimsPolicy, "_version", 1)
-        model.save(tmp_path / "old.zip")
-    with pytest.raises(ValueError, match='the default core was "rims", and now it is "rims-robust": say which'):
-        sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip")
+    for version, former in ((1, "rims"), (2, "rims-listen")):
+        with monkeypatch.context() as before:
+            before.setattr(MlpRimsPolicy, "_version", version)
+            model.save(tmp_path / "old.zip")
+        with pytest.raises(ValueError, match=f'is called "{former}" now; today it is "rims-robust": say which'):
+            sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip")
+    of_the_first = stock(MlpRimsPolicy, make(box(3), spaces.Discrete(2)), core="rims")
+    of_the_first.save(tmp_path / "old.zip")
     named = {"policy_kwargs": {**SMALL, "core": "rims"}}
     assert sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip", custom_objects=named).policy.core_name == "rims"
 

@@ -149,7 +149,7 @@ def damage(kind, folder):
     elif kind == "missing weight":
         save_file({key: value for key, value in tensors.items() if key != name}, weights)
     elif kind == "other sizes":
-        change(description, policy_kwargs={**SMALL, "rim_size": 5})
+        change(description, policy_kwargs={**SMALL, "core": "rims-robust", "rim_size": 5})
     elif kind == "no weights":
         weights.unlink()
     elif kind == "no description":

@@ -48,6 +48,11 @@ class Hesitant(RIMCell):
         return (3 * old + new) / 4
 
 
+class Fading(RIMCell):
+    def while_asleep(self, old, new):
+        return super().while_asleep(old, new) / 2
+
+
 class Loud(RIMCell):
     def communicate(self, h):
         message, weights = super().communicate(h)
@@ -85,7 +90,7 @@ class Negated(RIMCell):
         return step._replace(h=-step.h)
 
 
-OWN = [Later, Curious, LastFirst, Doubled, Slow, Hesitant, Loud, Terse, Sociable, Restless, Gated, Negated]
+OWN = [Later, Curious, LastFirst, Doubled, Slow, Hesitant, Fading, Loud, Terse, Sociable, Restless, Gated, Negated]
 
 
 def make(cell_class, **options):
@@ -114,7 +119,7 @@ def step_by_step(rim, x, starts):
 
 def test_every_step_of_the_mechanism_is_tried_here():
     overridden = {name for cell in OWN for name in vars(cell)} & MECHANISM
-    assert MECHANISM - overridden == {"forward", "foreign", "forced_first", "_compete_among_rims"}
+    assert MECHANISM - overridden == {"forward", "foreign", "forced_first", "stores", "_compete_among_rims"}
 
 
 @pytest.mark.parametrize("cell_class", OWN)
