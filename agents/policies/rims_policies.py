@@ -332,8 +332,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         if former is not None and not self._chose_core:
             raise ValueError(
                 f'these weights were saved when the default core was what is called "{former}" now; today it is '
-                f'"{DEFAULT_CORE}": say which core they have, policy_kwargs={{"core": "{former}"}}, in custom_objects if '
-                "this is a load()"
+                f'"{DEFAULT_CORE}": say which core they have, policy_kwargs={{"core": "{former}"}}, in custom_objects '
+                "if this is a load()"
             )
         super()._load_from_state_dict(state_dict, prefix, metadata, *args)
 
