@@ -6,6 +6,7 @@ import torch
 from rims_rl import RIM
 from rims_rl.core.rims.engines.choose import ENGINES, OPERATOR
 from rims_rl.core.rims.engines.operators import scan
+from rims_rl.core.rims.interventions import Intervened
 from tests.helpers.engines import needs_c
 
 pytestmark = needs_c
@@ -54,6 +55,12 @@ def test_the_operator_computes_what_the_readable_engine_does(options):
             torch.testing.assert_close(ours, readable, rtol=0, atol=1e-10)
         else:
             assert ours is None or not ours.any()
+
+
+@pytest.mark.parametrize("dropped, right", [((), True), ((0,), False), ((6,), True), ((0, 1), False), ((0, 6), True)], ids=str)
+def test_with_rims_dropped_it_is_not_used_if_it_took_others_for_those_who_keep_their_state(dropped, right):
+    cell = RIM(5, 14, 7, 3, asleep="half-listen").cells[0]
+    assert (OPERATOR.refusal(Intervened(cell, dropped, ()).cell, torch.randn(4, 2, 1, 5)) is None) == right
 
 
 def test_torch_finds_the_operator_as_it_is_described():

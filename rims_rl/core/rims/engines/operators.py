@@ -41,7 +41,7 @@ class COperator(Engine):
         dropout = cell.training and cell.input_dropout + cell.comm_dropout > 0
         if cell.balance or cell.forced is not None or cell.own_elements or dropout:
             return "the operator has no balance, own_elements and dropout, and forces nobody"
-        if cell.asleep == "half-listen" and cell.num_stores != cell.num_rims // 2:
+        if cell.asleep == "half-listen" and sum(k < cell.num_stores for k in cell.rims) != cell.num_rims // 2:
             return "the operator takes the first half of the RIMs for those who keep their state"
         return _LOOPS.refusal(cell, x)
 
