@@ -57,7 +57,9 @@ def test_the_operator_computes_what_the_readable_engine_does(options):
             assert ours is None or not ours.any()
 
 
-@pytest.mark.parametrize("dropped, right", [((), True), ((0,), False), ((6,), True), ((0, 1), False), ((0, 6), True)], ids=str)
+@pytest.mark.parametrize(
+    "dropped, right", [((), True), ((0,), False), ((6,), True), ((0, 1), False), ((0, 6), True)], ids=str
+)
 def test_with_rims_dropped_it_is_not_used_if_it_took_others_for_those_who_keep_their_state(dropped, right):
     cell = RIM(5, 14, 7, 3, asleep="half-listen").cells[0]
     assert (OPERATOR.refusal(Intervened(cell, dropped, ()).cell, torch.randn(4, 2, 1, 5)) is None) == right
