@@ -178,6 +178,7 @@ def test_shipped_suites_are_what_they_say():
         "smoke": 2 * 2,
         "novel_distractors": 6 * 2 * 5,
         "novel_distractors_cells": 4 * 5,
+        "novel_distractors_tuning": 4 * 3 * 2,
         "atari_paper": 41 * 4 * 3,
         "atari_no_input_attention": 30 * 3 * 3,
         # of each seed: rims and lstm on sources and from scratch on targets, then with what each or all sources gave
