@@ -32,7 +32,11 @@ from rims_rl.core import Core, State, has_rims, make_core, takes_sets
 
 Whose = Literal["actor", "critic"]
 DEFAULT_CORE = "rims-robust"
-FORMER_DEFAULTS = {1: "rims", 2: "rims-listen"}  # by the version of MlpRimsPolicy
+FORMER_DEFAULTS: dict[int, dict[str, Any]] = {  # by the version of MlpRimsPolicy
+    1: {"core": "rims"},
+    2: {"core": "rims-listen"},
+    3: {"core": "rims", "core_kwargs": {"asleep": "half-listen", "communication": "gated"}},  # with larger messages
+}
 CRITICS = ("shared", "separate", "none")
 PARTS = ("encoder", "core", "heads")
 NOT_FINITE = "the policy gives numbers that are not finite"
@@ -69,7 +73,7 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
     lstm_critic: Core | None  # type: ignore[assignment]
     critic: nn.Module | None  # type: ignore[assignment]
     _masks: Tensor | None = None  # of what is computed now, see allowing()
-    _version = 3  # torch saves it with the weights
+    _version = 4  # torch saves it with the weights
 
     def __init__(
         self,
@@ -331,9 +335,8 @@ class MlpRimsPolicy(RecurrentActorCriticPolicy):
         former = FORMER_DEFAULTS.get(metadata.get("version", self._version))
         if former is not None and not self._chose_core:
             raise ValueError(
-                f'these weights were saved when the default core was what is called "{former}" now; today it is '
-                f'"{DEFAULT_CORE}": say which core they have, policy_kwargs={{"core": "{former}"}}, in custom_objects '
-                "if this is a load()"
+                f"these weights were saved when the default core was another than today's {DEFAULT_CORE!r}: say which "
+                f"core they have, policy_kwargs={former}, in custom_objects if this is a load()"
             )
         super()._load_from_state_dict(state_dict, prefix, metadata, *args)
 

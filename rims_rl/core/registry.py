@@ -51,8 +51,9 @@ _RELEASED: dict[str, Any] = {
 
 _FACTORIES: dict[str, Factory] = {
     "rims": RIM,  # the paper's
-    # what we recommend: half of those who are not active go on and hear the others, and messages are bounded
-    "rims-robust": partial(RIM, asleep="half-listen", communication="gated"),
+    # what we recommend: half of those who are not active go on and hear the others, and messages are bounded; they are
+    # smaller, so that it has as many parameters as the paper's
+    "rims-robust": partial(RIM, asleep="half-listen", communication="gated", comm_value_size=22),
     "rims-listen": partial(RIM, asleep="listen"),  # all of them do
     "rims-released": partial(RIM, **_RELEASED),  # the authors' code for supervised tasks
     "scoff": partial(RIM, cell_class=SchemaCell),  # dynamics that RIMs share

@@ -1,6 +1,7 @@
 """Everything that users of sb3-contrib's RecurrentPPO do, done with our policies."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from rims_rl import CnnRimsPolicy, MlpRimsPolicy, MultiInputRimsPolicy, register_core
 from rims_rl.agents import RecurrentA2C, RecurrentPPO
 from rims_rl.agents.policies.encoders import GridEncoder, NatureEncoder
+from rims_rl.agents.policies.rims_policies import FORMER_DEFAULTS
 from rims_rl.core import LSTM, RIM, Feedforward
 from rims_rl.exporting.policy_step import PolicyStep
 from tests.helpers.agents import Anything, box, image
@@ -431,16 +433,17 @@ def test_a_model_of_the_former_default_core_is_not_taken_for_one_of_the_new(tmp_
     assert model.policy.core_name == "rims-robust"
     model.save(tmp_path / "new.zip")
     assert sb3_contrib.RecurrentPPO.load(tmp_path / "new.zip").policy.core_name == "rims-robust"
-    for version, former in ((1, "rims"), (2, "rims-listen")):
+    for version, former in FORMER_DEFAULTS.items():
         with monkeypatch.context() as before:
             before.setattr(MlpRimsPolicy, "_version", version)
             model.save(tmp_path / "old.zip")
-        with pytest.raises(ValueError, match=f'is called "{former}" now; today it is "rims-robust": say which'):
+            stock(MlpRimsPolicy, make(box(3), spaces.Discrete(2)), **former).save(tmp_path / "named.zip")
+        words = f"another than today's 'rims-robust': say which core they have, policy_kwargs={former}"
+        with pytest.raises(ValueError, match=re.escape(words)):
             sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip")
-    of_the_first = stock(MlpRimsPolicy, make(box(3), spaces.Discrete(2)), core="rims")
-    of_the_first.save(tmp_path / "old.zip")
-    named = {"policy_kwargs": {**SMALL, "core": "rims"}}
-    assert sb3_contrib.RecurrentPPO.load(tmp_path / "old.zip", custom_objects=named).policy.core_name == "rims"
+        named = {"policy_kwargs": {**SMALL, **former}}
+        loaded = sb3_contrib.RecurrentPPO.load(tmp_path / "named.zip", custom_objects=named)
+        assert loaded.policy.core_name == former["core"]
 
 
 def test_an_encoder_in_bf16_leaves_everything_else_in_float32():

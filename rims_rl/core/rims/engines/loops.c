@@ -28,6 +28,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+typedef char bits __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
 
 typedef struct { /* a tensor: row b of RIM k at step t begins at `at + t * .t + k * .k + b * .b` */
     real *at;
@@ -235,26 +236,35 @@ static void dot_product(long k, long count, real *const *a, long inner, const we
     if (count) dots(1, k, a, inner, b, out, columns);
 }
 
+/* The last numbers of `size`, those that do not fill a vector, behind zeros. */
+INLINE vec rest(const real *from, long size) {
+    static const unsigned char none_all[2 * VECTOR_BYTES] = {[VECTOR_BYTES... 2 * VECTOR_BYTES - 1] = 255};
+    const long left = size % LANES;
+    if (size < LANES) return load(from, left);
+    return (vec)(*(const bits *)(from + size - LANES) & *(const bits *)(none_all + left * sizeof(real)));
+}
+
 INLINE real dot(const real *a, const real *b, long size) {
     vec sums = {0};
     long i = 0;
     for (; i + LANES <= size; i += LANES) sums += *(const vec *)(a + i) * *(const vec *)(b + i);
-    real sum = total(sums);
-    for (; i < size; i++) sum += a[i] * b[i];
-    return sum;
+    if (i < size) sums += rest(a, size) * rest(b, size);
+    return total(sums);
 }
 
 /* out[i] = scale * a . of[i], for `count` vectors; nothing is a vector of zeros. Four at a time, so that the sums overlap. */
 INLINE void dot_each(const real *a, real *const *of, long offset, long count, long size, real scale, real *out) {
     long i = 0;
-    for (; i + 4 <= count && size % LANES == 0; i += 4) {
+    for (; i + 4 <= count; i += 4) {
         vec sum[4] = {{0}, {0}, {0}, {0}};
         const real *with[4];
         for (int c = 0; c < 4; c++) with[c] = of[i + c] ? of[i + c] + offset : a;
-        for (long j = 0; j < size; j += LANES) {
+        for (long j = 0; j + LANES <= size; j += LANES) {
             const vec x = *(const vec *)(a + j);
             for (int c = 0; c < 4; c++) sum[c] += x * *(const vec *)(with[c] + j);
         }
+        if (size % LANES)
+            for (int c = 0; c < 4; c++) sum[c] += rest(a, size) * rest(with[c], size);
         for (int c = 0; c < 4; c++) out[i + c] = of[i + c] ? scale * total(sum[c]) : 0;
     }
     for (; i < count; i++) out[i] = of[i] ? scale * dot(a, of[i] + offset, size) : 0;
@@ -319,9 +329,11 @@ static void softmax(real *x, long count, long size) {
     }
 }
 
-/* out = the sum of `count` rows, each times its weight; weights are `stride` apart. Nothing is a row of zeros. */
+/* out = the sum of `count` rows, each times its weight; weights are `stride` apart. Nothing is a row of zeros. What does not
+ * fill a vector is done with numbers before it, once more. */
 INLINE void weighted_sum(real *out, const real *weights, long stride, long count, real *const *of, long offset, long size) {
-    for (long i = 0; i < size; i += LANES) {
+    for (long begin = 0; begin < size; begin += LANES) {
+        const long i = begin + LANES > size && size > LANES ? size - LANES : begin;
         vec sum = {0};
         for (long j = 0; j < count; j++)
             if (of[j]) sum += weights[j * stride] * load(of[j] + offset + i, size - i);
@@ -637,39 +649,62 @@ static void forward_rows(const layer *l, long begin, long end) {
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* From the gradient of what RIMs received to that of queries, keys and values. */
-static void listen_backward(const layer *l, long t, long b, const rows *d_received) {
+/* out = the sum, over steps and over those who listen, of rows `of` times their weights. Who has none may have no row. */
+INLINE void sum_of_steps(const layer *l, real *out, const rows *weights, long at, const rows *of, long offset, long size,
+                         long begin, long end, long b) {
+    for (long first = 0; first < size; first += LANES) {
+        const long i = first + LANES > size && size > LANES ? size - LANES : first;
+        vec sum = {0};
+        for (long t = begin; t < end; t++)
+            for (long s = 0; s < l->S; s++) {
+                const real weight = row(weights, t, 0, b)[at + s * l->K];
+                if (weight != 0) sum += weight * load(row(of, t, s, b) + offset + i, size - i);
+            }
+        store(out + i, sum, size - i);
+    }
+}
+
+/* From the gradient of what RIMs received to that of queries, keys and values. For those who keep their state it is done
+ * at the step when they stop to move, for all steps at which the same was heard of them. */
+static void listen_backward(const layer *l, long t, long b, const rows *d_received, const rows *d_logits) {
     const long K = l->K, S = l->S, e = l->e, v = l->v, size = 2 * e + v;
     const real scale = 1 / sqrt((double)e);
-    real d_logits[S * K], *of[K], *who[S], *d_of[S];
+    real *of[K], *who[S], *d_of[S], *all = row(d_logits, t, 0, b);
     who_speaks(l, t, b, of);
-    for (long s = 0; s < S; s++) who[s] = d_of[s] = NULL;
+    for (long s = 0; s < S; s++) who[s] = NULL, d_of[s] = row(d_received, t, s, b);
     for (long k = 0; k < K; k++)
-        if (hears(l, t, k, b)) who[slot_of(l, t, k, b)] = of[k], d_of[slot_of(l, t, k, b)] = place(l, d_received, t, k, b);
-    for (long head = 0; head < l->m; head++) {
-        const real *p = row(&l->p, t, 0, b) + head * S * K;
-        const long at = head * size;
+        if (hears(l, t, k, b)) who[slot_of(l, t, k, b)] = of[k];
+    for (long head = 0; head < l->m; head++)
         for (long s = 0; s < S; s++) {
-            if (!who[s]) continue;
-            real sum = 0;
-            dot_each(d_of[s] + head * v, of, at + 2 * e, K, v, 1, d_logits + s * K);
-            for (long j = 0; j < K; j++) sum += d_logits[s * K + j] *= p[s * K + j];
-            for (long j = 0; j < K; j++) d_logits[s * K + j] = scale * (d_logits[s * K + j] - p[s * K + j] * sum);
+            const real *p = row(&l->p, t, 0, b) + (head * S + s) * K;
+            real *to = all + (head * S + s) * K, sum = 0;
+            if (!who[s]) {
+                fill(to, 0, K);
+                continue;
+            }
+            dot_each(d_of[s] + head * v, of, head * size + 2 * e, K, v, 1, to);
+            for (long j = 0; j < K; j++) sum += to[j] *= p[j];
+            for (long j = 0; j < K; j++) to[j] = scale * (to[j] - p[j] * sum);
         }
-        for (long k = 0; k < K; k++) {
-            if (!of[k]) continue;
-            const int computed = is_computed(l, t, k, b);
-            real *to = computed ? place(l, &l->d_qkv, t, k, b) : kept_row(l, &l->d_kept, t, k, b), here[e + v + 2 * LANES];
-            /* what others heard of it while it kept its state is summed up, from the last step on */
-            const int goes_on = !computed && t + 1 < l->T && !moves(l, t + 1, k, b) && !is_reset(l, t + 1, b);
-            real *key = goes_on ? here : to + at + e, *value = goes_on ? here + e : key + e;
+    for (long k = 0; k < K; k++) {
+        const int computed = is_computed(l, t, k, b);
+        if (!of[k] || (!computed && !is_new(l, t, k, b))) continue;
+        long end = t + 1;
+        while (!computed && end < l->T && !moves(l, end, k, b) && !is_reset(l, end, b)) end++;
+        real *to = computed ? place(l, &l->d_qkv, t, k, b) : kept_row(l, &l->d_kept, t, k, b);
+        for (long head = 0; head < l->m; head++, to += size) {
+            const long at = head * S * K;
             if (hears(l, t, k, b))
-                weighted_sum(to + at, d_logits + slot_of(l, t, k, b) * K, 1, K, of, at + e, e);
-            else if (!goes_on)
-                fill(to + at, 0, e);
-            weighted_sum(key, d_logits + k, K, S, who, at, e);
-            weighted_sum(value, p + k, K, S, d_of, head * v, v);
-            if (goes_on) add_scaled(to + at + e, 1, here, e + v);
+                weighted_sum(to, all + at + slot_of(l, t, k, b) * K, 1, K, of, head * size + e, e);
+            else
+                fill(to, 0, e);
+            if (computed) {
+                weighted_sum(to + e, all + at + k, K, S, who, head * size, e);
+                weighted_sum(to + 2 * e, row(&l->p, t, 0, b) + at + k, K, S, d_of, head * v, v);
+            } else {
+                sum_of_steps(l, to + e, d_logits, at + k, &l->qkv, head * size, e, t, end, b);
+                sum_of_steps(l, to + 2 * e, &l->p, at + k, d_received, head * v, v, t, end, b);
+            }
         }
     }
 }
@@ -756,10 +791,10 @@ static void gate_backward(const real *message, real *d, long H) {
 }
 
 /* From what h became by hearing to what it was before. Nothing passes to what a RIM would have become. */
-static void hear_backward(const layer *l, long t, long begin, long end, real *scratch) {
-    const long K = l->K, H = l->H, S = l->S, size = l->m * (2 * l->e + l->v), values = l->m * l->v;
-    const rows d_received = {scratch - begin * S * values, 0, values, S * values};
+static void hear_backward(const layer *l, long t, long begin, long end, const rows *d_received, const rows *d_logits) {
+    const long K = l->K, H = l->H, size = l->m * (2 * l->e + l->v), values = l->m * l->v;
     real *a[end - begin], *o[end - begin];
+    for (long b = begin; b < end; b++) fill(row(d_received, t, 0, b), 0, l->S * values); /* of those who do not hear */
     for (long k = 0; k < K; k++) {
         long count = 0;
         for (long b = begin; b < end; b++) {
@@ -768,14 +803,14 @@ static void hear_backward(const layer *l, long t, long begin, long end, real *sc
             copy(d_message, row(&l->d_h, t, k, b), H);
             if (l->message_mask.at) multiply(d_message, row(&l->message_mask, t, k, b), H);
             if (l->message.at) gate_backward(place(l, &l->message, t, k, b), d_message, H);
-            o[count++] = place(l, &d_received, t, k, b);
+            o[count++] = place(l, d_received, t, k, b);
         }
         set_product(k, count, a, H, &l->comm_out, o, values);
         if (!l->message.at) continue;
         for (long i = 0; i < count; i++) a[i] += H;
         add_product(k, count, a, H, &l->comm_gate, o, values);
     }
-    for (long b = begin; b < end; b++) listen_backward(l, t, b, &d_received);
+    for (long b = begin; b < end; b++) listen_backward(l, t, b, d_received, d_logits);
     for (long k = 0; k < K; k++) {
         long count = 0;
         for (long b = begin; b < end; b++) {
@@ -790,15 +825,18 @@ static void hear_backward(const layer *l, long t, long begin, long end, real *sc
 
 static void backward_rows(const layer *l, long begin, long end) {
     const long K = l->K, H = l->H, S = l->S, G = (l->gru ? 3 : 4) * H, V = l->n * l->w, queries = l->n * l->d;
-    const long values = l->m * l->v, width = values > V ? values : V;
-    real *scratch = malloc(((end - begin) * S * width + LANES) * sizeof(real)); /* of what was received, then of what was read */
+    const long count_b = end - begin, values = S * l->m * l->v, logits = l->m * S * K;
+    real *scratch = malloc((count_b * S * V + (l->qkv.at ? l->T * count_b * (values + logits) : 0)) * sizeof(real));
     const rows d_read = {scratch - begin * S * V, 0, V, S * V};
-    real *a[end - begin], *o[end - begin];
+    real *of_steps = scratch + count_b * S * V;
+    const rows d_received = {of_steps - begin * values, count_b * values, l->m * l->v, values};
+    const rows d_logits = {of_steps + l->T * count_b * values - begin * logits, count_b * logits, 0, logits};
+    real *a[count_b], *o[count_b];
 
     for (long t = l->T - 1; t >= 0; t--) {
         for (long k = 0; k < K; k++)
             for (long b = begin; b < end; b++) add_scaled(row(&l->d_h, t, k, b), 1, row(&l->d_out, t, k, b), H);
-        if (l->qkv.at) hear_backward(l, t, begin, end, scratch);
+        if (l->qkv.at) hear_backward(l, t, begin, end, &d_received, &d_logits);
 
         for (long b = begin; b < end && l->keys.at; b++) fill(row(&l->d_keys, t, 0, b), 0, l->N * queries);
         for (long b = begin; b < end && l->attention.at; b++) fill(row(&l->d_values, t, 0, b), 0, l->N * V);
