@@ -61,7 +61,7 @@ class CLoops(Loops):
         s.keys = None if s.keys is None else s.keys.contiguous()
         s.h_0, s.h = h.contiguous(), output
         s.reads = _reads(s) if s.keys is None and len(s.values) > 1 and s.read_mask is None else None
-        _check_width("input_value", s.values, cell.input_value_size)
+        _check_width("input_value", s.values, s.weight_ih.shape[-1])
         _check_width("input_key", s.keys, cell.input_heads * cell.input_key_size)
         _check_width("weight_ih", s.reads, GATES[cell.cell] * cell.rim_size)
         last_c = torch.empty_like(h, memory_format=torch.contiguous_format)

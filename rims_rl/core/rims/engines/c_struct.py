@@ -110,11 +110,11 @@ def make_layer(cell: RIMCell, s: Tape, tape: dict[str, Any], packed: dict[str, T
         setattr(layer, key, None if tensor is None else tensor.data_ptr())
     layer.held.append(room)
     point(layer, tape)
-    shapes = cell.weight_shapes()
+    shapes, G = cell.weight_shapes(), s.gates.shape[-1]
     for key, weight in weights.items():
         made = packed.get(key)
         if made is None:
-            wanted = (K, s.gates.shape[-1], 1) if key in ("bias", "bias_hh") else shapes[key]
+            wanted = {"bias": (K, G, 1), "bias_hh": (K, G, 1), "weight_ih": (K, G, V)}.get(key) or shapes[key]
             if weight.shape != wanted:
                 raise ValueError(f"{key} must have shape {wanted}, got {tuple(weight.shape)}")
             _check_kind(key, weight, s.values)

@@ -85,13 +85,12 @@ class Loops(Engine):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if starts is not None and not starts.any():
             starts = None  # the usual case in a rollout
-        keys = F.linear(x, cell.input_key) if cell.input_attention else None
-        values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value)
+        keys, values, weights = before_the_loop(cell, x)
         keep = None if starts is None else (starts == 0).to(x.dtype)
         if replayed is not None:
             replayed = replayed.to(x.dtype).permute(2, 0, 1).unsqueeze(-1)  # as the tape has it
         given = {"keep": keep, "replayed": replayed}
-        tensors = (keys, values, h, c, *(getattr(cell, name, None) for name in WEIGHTS))
+        tensors = (keys, values, h, c, *weights.values())
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             result = _Scan.apply(self, cell, records, x.shape[2], given, *tensors)  # type: ignore[no-untyped-call]
         else:
@@ -177,6 +176,30 @@ class _Scan(torch.autograd.Function):
             of_input.append(of_piece)
         joined = (None if part[0] is None else torch.cat(part[::-1]) for part in zip(*of_input, strict=True))
         return None, None, None, None, None, *joined, d_h, d_c, *map(gradients.get, WEIGHTS)
+
+
+def before_the_loop(cell: RIMCell, x: Tensor) -> tuple[Tensor | None, Tensor, dict[str, Any]]:
+    """Keys, values and the weights of the loop. W^v is linear, and so is what follows: where ``x`` is narrower than its
+    values, it is read as it is, with one weight in place of both."""
+    keys = F.linear(x, cell.input_key) if cell.input_attention else None
+    values = x if cell.input_attention else x.mean(2, keepdim=True)
+    weights = {name: getattr(cell, name, None) for name in WEIGHTS}
+    if not _folds(cell, values):
+        return keys, F.linear(values, cell.input_value), weights
+    of_heads = cell.input_value.view(cell.input_heads, -1, cell.input_size)
+    weights["weight_ih"] = torch.einsum(
+        "kghv,hvi->kghi", cell.weight_ih.unflatten(2, of_heads.shape[:2]), of_heads
+    ).flatten(2)
+    return keys, values.repeat(1, 1, 1, cell.input_heads), weights
+
+
+def _folds(cell: RIMCell, x: Tensor) -> bool:
+    """Whether that pays: if making the one weight takes less than it saves. Exported programs take any batch."""
+    T, B, _, D = x.shape
+    V, narrower = cell.input_value_size, cell.input_value_size - cell.input_heads * D
+    if T == 1 or D == 0 or (cell.training and cell.input_dropout) or torch.compiler.is_exporting():
+        return False
+    return T * B * cell.num_active * narrower > cell.num_rims * V * D
 
 
 def _mask(cell: RIMCell, rate: float, like: Tensor, *shape: int) -> Tensor | None:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from rims_rl.core.rims.cell import RIMCell
 from rims_rl.core.rims.engines.c_loops import CLoops, make_room
 from rims_rl.core.rims.engines.c_struct import padded
 from rims_rl.core.rims.engines.engine import Engine
+from rims_rl.core.rims.engines.loops import before_the_loop
 from rims_rl.core.rims.engines.readable import Readable
 from rims_rl.core.rims.engines.tape import WEIGHTS, Gradients, Tape
 from rims_rl.core.rims.trace import Records
@@ -57,12 +57,12 @@ class COperator(Engine):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if records is not None or replayed is not None:
             return _READABLE.run(cell, x, h, c, starts, records, replayed)
-        keys = F.linear(x, cell.input_key).contiguous() if cell.input_attention else None
-        values = F.linear(x if cell.input_attention else x.mean(2, keepdim=True), cell.input_value).contiguous()
+        keys, values, weights = before_the_loop(cell, x)
         keep = None if starts is None else (starts == 0).to(x.dtype)
         options = ";".join([f"{name}={getattr(cell, name)!r}" for name in OPTIONS])
-        weights = [getattr(cell, name) for name in _weights(cell)]
-        output, last_h, last_c, _ = scan(options, keys, values, keep, h.contiguous(), c.contiguous(), weights)
+        given = [None if tensor is None else tensor.contiguous() for tensor in (keys, values)]
+        of_layer = [weights[name] for name in _weights(cell)]
+        output, last_h, last_c, _ = scan(options, *given, keep, h.contiguous(), c.contiguous(), of_layer)
         return output, last_h, last_c
 
 
