@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig
@@ -27,6 +30,7 @@ from rims_rl.training.train import build, resolve_arguments, resume, start
 
 N_ENVS = 8  # side by side in evaluations
 LIFE_STEPS = 2000  # in which RIMs are watched after training
+OF_UPDATES = ("rims/mask_flips", "train/first_ratio", "train/clip_fraction", "train/approx_kl")
 MEASURED_SECONDS = 2.0  # of training, at least, after one rollout and update to warm up
 
 
@@ -155,11 +159,19 @@ def _result(job: AgentJob, folder: Path, run: Path, threads: int) -> dict[str, A
         "evaluation": played,
         "without": without,
         "life": measure_life(run, LIFE_STEPS, job.definition["evaluation"]["seed"], threads, trust=True),
+        "updates": _updates(run),
         "random": _play_at_random(job, folder, threads),
         "trained_with": trained.model_dump(include={"date", "rims_rl", "commit", "torch", "numpy", "machine"}),
         **provenance(),
         "seconds": {"training": trained.seconds, "evaluation": round(time.time() - started, 1)},
     }
+
+
+def _updates(run: Path) -> dict[str, float]:
+    """Means over all updates of what training logged about them."""
+    logged = EventAccumulator(str(run / "tensorboard"), {"scalars": 0}).Reload()
+    there = [name for name in OF_UPDATES if name in logged.Tags()["scalars"]]
+    return {name: fmean(event.value for event in logged.Scalars(name)) for name in there}
 
 
 def _play(run: Path, evaluation: dict[str, Any], threads: int) -> dict[str, Any]:

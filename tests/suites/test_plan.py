@@ -190,6 +190,7 @@ def test_shipped_suites_are_what_they_say():
         "mechanisms_pilot": 3 * 26,
         "mechanisms_tuning": 2 * 9 * 3,
         "mechanisms": 5 * 12 * 3,
+        "replay_active": 2 * 4 * 3,
     }
     assert plans["atari_paper"].suite.envs == list(paper_scores())
     assert set(plans["atari_no_input_attention"].suite.envs) < set(paper_scores())

@@ -27,13 +27,20 @@ LIFE: Columns = {
     "switching": lambda seeds: _mean_life(seeds, "switching_rate"),
     "entropy of communication": lambda seeds: _mean_life(seeds, "communication_entropy"),
 }
+UPDATES: Columns = {
+    "other masks": lambda seeds: _mean_update(seeds, "rims/mask_flips"),
+    "first ratio": lambda seeds: _mean_update(seeds, "train/first_ratio"),
+    "clipped": lambda seeds: _mean_update(seeds, "train/clip_fraction"),
+}
 ABOUT = (
     "Means over the seeds that are in, with 95 % bootstrap intervals where they are several; with few seeds these are "
     "rather too narrow. *Learned*: seeds whose score is at least (a loss: at most) the one in brackets. Jobs run "
     "beside others, so what a core costs in time is not here: `rims-rl bench core` measures it. Life is "
     "measured in 2,000 steps of play, or on a batch: how many RIMs are active, how often the least used one is, how "
     "unequally the work is shared (0: equally), how often RIMs switch, how evenly they listen to each other (nats), "
-    "and the largest number in a state of any seed."
+    "and the largest number in a state of any seed. Means over all of PPO's updates, where they are there: at what share "
+    "of steps other RIMs are active than in the rollout, how far the first minibatch's ratios are from 1 at most, and "
+    "what share of ratios is clipped."
 )
 
 
@@ -73,7 +80,8 @@ def _tables(cores: dict[str, Seeds], columns: Columns) -> str:
     alive = {core: seeds for core, seeds in there.items() if _lives(seeds)}
     if alive:
         largest = {"largest state": _largest_state} if "largest_state" in _lives(next(iter(alive.values())))[0] else {}
-        tables.append(_table(alive, LIFE | largest))
+        of_updates = UPDATES if all("updates" in seeds[0] for seeds in alive.values()) else {}
+        tables.append(_table(alive, LIFE | largest | of_updates))
     return "\n\n".join(tables)
 
 
@@ -142,6 +150,10 @@ def _lives(seeds: Seeds) -> list[dict[str, Any]]:
 
 def _mean_life(seeds: Seeds, measure: str) -> str:
     return _numbers([life[measure] for life in _lives(seeds)])
+
+
+def _mean_update(seeds: Seeds, metric: str) -> str:
+    return _numbers([result["updates"][metric] for result in seeds if metric in result["updates"]])
 
 
 def _largest_state(seeds: Seeds) -> str:

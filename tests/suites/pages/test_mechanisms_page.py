@@ -25,7 +25,7 @@ SUITE = {
         "gru": {"rim_size": 4, "supervised": {"hidden_size": 30, "switching": {"hidden_size": 36}}},
     },
     "seeds": [0, 1],
-    "steps": 64,
+    "steps": 192,
     "solved": {"Recall": 0.5, "switching": 0.4},
     "evaluation": {"episodes": 4, "variants": {"Recall": ["known", "long50"]}},
     "report": "mechanisms",
@@ -66,6 +66,14 @@ def test_every_kind_of_result_says_how_alive_the_rims_are(ran):
             assert len(life["usage"]) == 6 and life["mean_active"] == pytest.approx(2 if "two" in job.name else 4)
 
 
+def test_results_of_agents_say_what_their_updates_were_like(ran):
+    plan, results = ran
+    for job in plan.jobs[:6]:
+        updates = json.loads((results / f"{job.name}.json").read_text())["updates"]
+        assert ("rims/mask_flips" in updates) == ("gru" not in job.name)
+        assert 0 <= updates["train/clip_fraction"] <= 1 and updates["train/first_ratio"] < 1e-3
+
+
 def test_the_page_has_the_numbers_of_its_files(ran, tmp_path):
     plan, results = ran
     copied = tmp_path / "results"
@@ -92,7 +100,8 @@ def test_the_page_has_the_numbers_of_its_files(ran, tmp_path):
     assert "| core | seeds | learned (0.5) | known | long50 | area | parameters |" in recall
     assert "| rims | 2 | 1 of 2 | 0.50 (0.25 to 0.75) |" in recall and "| two | 2 | 2 of 2 | 0.50 (" in recall
     assert "| core | seeds | return | area |" in cartpole and "learned" not in cartpole.split("##")[0]
-    assert "| core | active | least used RIM | collapse |" in recall and "largest state" in recall
+    assert "| core | active | least used RIM | collapse |" in recall
+    assert "largest state | other masks | first ratio | clipped |" in recall and "other masks" not in switching
     assert "results_ppo_curves.png" in curves and (tmp_path / "results_ppo_curves.png").stat().st_size > 5000
     assert "| core | seeds | learned (0.4) | explained, 5, equal | parameters |" in switching
     assert "| gru | 2 | 1 of 2 | 0.50 (0.00 to 1.00) |" in switching
