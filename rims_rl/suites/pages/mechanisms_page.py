@@ -38,7 +38,7 @@ ABOUT = (
     "beside others, so what a core costs in time is not here: `rims-rl bench core` measures it. Life is "
     "measured in 2,000 steps of play, or on a batch: how many RIMs are active, how often the least used one is, how "
     "unequally the work is shared (0: equally), how often RIMs switch, how evenly they listen to each other (nats), "
-    "and the largest number in a state of any seed. Means over all of PPO's updates, where they are there: at what share "
+    "and the largest number in a state of any seed. Means over PPO's updates, if they are there: at what share "
     "of steps other RIMs are active than in the rollout, how far the first minibatch's ratios are from 1 at most, and "
     "what share of ratios is clipped."
 )
