@@ -24,6 +24,7 @@
 #define MAX_ROWS 6 /* of a tile: 6 x 2 sums, 2 vectors of weights and one of input fit into 16 registers */
 #define MANY_ROWS (VECTOR_BYTES == 64 ? 2 * MAX_ROWS : MAX_ROWS) /* with 32 registers */
 #define MAX_PIECE 256
+#define AHEAD 8 /* so many rows before it is wanted, one is fetched from memory */
 #define PANEL ((long)(PANEL_BYTES / sizeof(real)))
 #define INLINE static inline __attribute__((always_inline))
 
@@ -999,8 +1000,11 @@ void weight_gradient(const layer *l, long threads, int weight, long I, long O, i
             for (long column = 0; column < O; column += 2 * LANES) {
                 const long wide = O - column < 2 * LANES ? O - column : 2 * LANES;
                 for (long j = 0; j < count; j++) {
-                    fill(b + j * 2 * LANES, 0, 2 * LANES);
-                    add_scaled(b + j * 2 * LANES, factors[begin + j], d[begin + j] + column, wide);
+                    const real *from = d[begin + j] + column;
+                    if (begin + j + AHEAD < all) __builtin_prefetch(d[begin + j + AHEAD] + column);
+                    vec *to = (vec *)(b + j * 2 * LANES);
+                    to[0] = factors[begin + j] * load(from, wide), to[1] = (vec){0};
+                    if (wide > LANES) to[1] = factors[begin + j] * load(from + LANES, wide - LANES);
                 }
                 for (long i = 0; i < I; i += MANY_ROWS) outer_block(count, a + i * count, b, i, column, I, O, turned, here);
             }
