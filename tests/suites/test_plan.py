@@ -186,6 +186,7 @@ def test_shipped_suites_are_what_they_say():
         "transfer_small": 2 * (2 + 2 * 2 + 3 * 2),
         "atari_pilot": 10,
         "atari_small": 5 * 5 * 2,
+        "atari_elements": 2 * 4,
         "memory": 5 * 8 * 2,
         "mechanisms_pilot": 3 * 26,
         "mechanisms_tuning": 2 * 9 * 3,
