@@ -26,6 +26,11 @@
 #define MAX_PIECE 256
 #define AHEAD 8 /* so many rows before it is wanted, one is fetched from memory */
 #define PANEL ((long)(PANEL_BYTES / sizeof(real)))
+#if defined(__x86_64__) /* for all rows, where compilers would read it from memory for each */
+#define IN_REGISTER(x) __asm__("" : "+v"(x))
+#else
+#define IN_REGISTER(x)
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
@@ -139,8 +144,10 @@ INLINE void tile(const int how, const int R, const int C, real *const *a, const 
             sum[r][j] = how == ADD ? load(out[r] + column + j * LANES, columns - column - j * LANES) : (vec){0};
     for (long i = 0; i < inner; i++) {
         vec with[4];
-        for (int j = 0; j < C; j++)
+        for (int j = 0; j < C; j++) {
             with[j] = *(const vec *)(panel + j * LANES / PANEL * next + j * LANES % PANEL + i * down);
+            IN_REGISTER(with[j]);
+        }
         for (int r = 0; r < R; r++)
             for (int j = 0; j < C; j++) sum[r][j] += a[r][i] * with[j];
     }
