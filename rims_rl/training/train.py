@@ -32,6 +32,7 @@ from rims_rl.config import zoo
 from rims_rl.config.layers import read_mapping
 from rims_rl.config.policy_choice import is_worth_saying
 from rims_rl.config.training_config import TrainConfig
+from rims_rl.core import engine_of
 from rims_rl.envs.guard import Guarded
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved, action_set, resolve
@@ -207,6 +208,11 @@ def _train(session: Session, progress: bool) -> TrainResult:
     """Train to the end, or until a signal."""
     model, checkpoints = session.model, session.checkpoints
     log.info("%s\n%s", describe_parameters(model.policy), session.run)
+    if "readable" in engine_of(model.policy):
+        log.info(
+            "its RIMs run in the readable engine, which takes many times longer than the loops in C: shorter sequences "
+            "help PPO, --set sequence_length=16; docs/explanation/mechanism.md says what the loops know"
+        )
     _announce_steps(session)
     signals: list[int] = []
 

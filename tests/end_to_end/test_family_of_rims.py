@@ -42,9 +42,10 @@ def train(monkeypatch, core, logdir, steps, *more):
 
 
 @pytest.mark.parametrize("core", FAMILY)
-def test_a_run_trains_resumes_to_the_bit_plays_without_a_rim_and_is_inspected(core, tmp_path, monkeypatch):
-    code, whole = train(monkeypatch, core, tmp_path / "whole", 256)
-    assert code == 0
+def test_a_run_trains_resumes_to_the_bit_plays_without_a_rim_and_is_inspected(core, tmp_path, monkeypatch, caplog):
+    with caplog.at_level("INFO", "rims_rl"):
+        code, whole = train(monkeypatch, core, tmp_path / "whole", 256)
+    assert code == 0 and "its RIMs run in the readable engine" in caplog.text
     code, run = train(monkeypatch, core, tmp_path / "stopped", 128)
     assert code == 0 and command(monkeypatch, "train", "--resume", run, "-n", 256) == 0
     ours, theirs = (load_file(folder / "policy.safetensors") for folder in (run, whole))
