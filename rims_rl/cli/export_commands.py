@@ -74,11 +74,18 @@ def _share(
 def print_export(result: "ExportResult") -> None:
     from rich.console import Console
 
+    from rims_rl.common.words import count_of
+
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"played beside the policy for {result.steps:,} steps and {result.episodes} ends of episodes: same actions, "
-        f"largest difference {result.difference:.1e}\nwritten to {result.file}"
+        f"largest difference {result.difference:.1e}"
     )
+    if result.ties:
+        console.print(
+            f"left out: {count_of(result.ties, 'step')} at which rounding decided which of two RIMs was active"
+        )
+    console.print(f"written to {result.file}")
     if result.runtime is not None:
         console.print(f"written to {result.runtime}, which runs it with numpy and onnxruntime alone")
     if result.card is not None:

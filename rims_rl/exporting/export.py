@@ -8,7 +8,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,8 @@ from rims_rl.agents.saved.policy_files import load_policy, save_shared, space_to
 from rims_rl.common.errors import UserError
 from rims_rl.common.files import check_writable, replacing, temporary_name
 from rims_rl.common.options import Options
-from rims_rl.core import RIM
+from rims_rl.core import RIM, RIMCell
+from rims_rl.core.rims.trace import Record
 from rims_rl.envs.make import make_envs
 from rims_rl.envs.names import Resolved
 from rims_rl.envs.one_env import make_one
@@ -43,6 +44,7 @@ from rims_rl.runs.provenance import provenance
 from rims_rl.runs.records import EvaluationResult, read_record
 
 TOLERANCE = 1e-5
+TIED = 1e-6  # of attention: between RIMs that are closer, rounding decides
 State = tuple[np.ndarray, np.ndarray]
 Masks = np.ndarray | None
 Player = Callable[[Any, State, np.ndarray, Masks], dict[str, np.ndarray]]  # observations, (h, c), starts -> outputs
@@ -70,6 +72,7 @@ class ExportResult:
     steps: int
     episodes: int  # how many ended
     difference: float  # the largest of all outputs
+    ties: int  # steps left out of that: which of two RIMs was active was decided by rounding
 
 
 def export(options: ExportOptions) -> ExportResult:
@@ -114,8 +117,8 @@ def export(options: ExportOptions) -> ExportResult:
         with replacing(module) as new:
             shutil.copyfile(runtime.__file__, new)
     card = write_card(out, description) if options.card else None
-    steps, episodes = (sum(numbers) for numbers in list(zip(*checks, strict=True))[:2])
-    return ExportResult(out, module, card, steps, episodes, worst.difference)
+    steps, episodes, ties = (sum(numbers) for numbers in list(zip(*checks, strict=True))[:3])
+    return ExportResult(out, module, card, steps, episodes, worst.difference, ties)
 
 
 class Check(NamedTuple):
@@ -123,7 +126,8 @@ class Check(NamedTuple):
 
     steps: int
     episodes: int  # how many ended
-    difference: float  # the largest
+    ties: int  # at how many steps of an environment something differed and rounding may have decided who was active
+    difference: float  # the largest at all others
     output: str  # where it was
     state: float  # the largest number in the policy's memory
 
@@ -136,7 +140,7 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
     with states that are not zero any more, and played until an episode has ended, for ten times ``steps`` at most.
     """
     torch.manual_seed(0)
-    count, episodes, differences, state = 0, 0, {"": 0.0}, 0.0
+    count, episodes, ties, differences, state = 0, 0, 0, {"": 0.0}, 0.0
     zeros = torch.zeros(policy.num_layers, envs.num_envs, policy.lstm_hidden_state_shape[-1])
     states, masked = RNNStates((zeros, zeros), (zeros, zeros)), has_masks(envs)
     for begin in (0, steps // 2):
@@ -148,16 +152,19 @@ def compare(policy: MlpRimsPolicy, player: Player, envs: VecEnv, steps: int) -> 
             masks = masks_of(envs) if masked else None
             outputs = player(original, _join(policy, states), starts, masks)
             with policy.allowing(masks):
-                expected, actions, states = _expected(policy, observations, states, starts)
+                expected, actions, states, tied = _expected(policy, observations, states, starts)
             assert expected.keys() == outputs.keys()
-            for name, difference in _differences(expected, outputs).items():
-                differences[name] = np.maximum(differences.get(name, 0.0), difference)
+            found = _differences(expected, outputs)
+            left_out = tied & ~(np.max([*found.values()], 0) <= TOLERANCE)
+            ties += int(left_out.sum())
+            for name, difference in found.items():
+                differences[name] = np.maximum(differences.get(name, 0.0), np.where(left_out, 0, difference).max())
             state = max(state, float(np.abs(expected["next_h"]).max()))
             observations, _, starts, _ = envs.step(actions)
             count += 1
             episodes += int(starts.sum())
     output = max(differences, key=lambda name: np.nan_to_num(differences[name], nan=np.inf))
-    return Check(count, episodes, float(differences[output]), output, state)
+    return Check(count, episodes, ties, float(differences[output]), output, state)
 
 
 def load_compiled(path: Path, trust: bool = False) -> Any:
@@ -191,14 +198,16 @@ def _write(
 
 def _expected(
     policy: MlpRimsPolicy, observations: Any, states: RNNStates, starts: np.ndarray
-) -> tuple[dict[str, Any], np.ndarray, RNNStates]:
-    """What the policy says, by its own methods; sampled actions; and its new states."""
+) -> tuple[dict[str, Any], np.ndarray, RNNStates, np.ndarray]:
+    """What the policy says, by its own methods; sampled actions; its new states; and in which environments rounding
+    decided who was active."""
     obs, _ = policy.obs_to_tensor(observations)
     episode_starts = torch.as_tensor(starts, dtype=torch.float32)
     with torch.no_grad():
         distribution, _ = policy.get_distribution(obs, states.pi, episode_starts)  # type: ignore[arg-type]
-        tracing = policy.core.trace() if isinstance(policy.core, RIM) else nullcontext()
-        with tracing as trace:
+        cores = [core for core in (policy.lstm_actor, policy.lstm_critic) if isinstance(core, RIM)]
+        with ExitStack() as tracing:
+            traces = [tracing.enter_context(core.trace()) for core in cores]
             action, value, _, states = policy(obs, states, episode_starts, deterministic=True)
     sampled, action = distribution.sample().numpy(), action.numpy()
     result: dict[str, Any] = {"value": value.flatten()}
@@ -210,25 +219,39 @@ def _expected(
     else:
         result["logits"] = torch.cat([part.logits for part in inner], -1) if isinstance(inner, list) else inner.logits
     result |= {"action": action} | dict(zip(("next_h", "next_c"), _join(policy, states), strict=True))
-    if trace is not None:
-        result["active"] = trace.active[-1]
-    return result, sampled, states
+    if traces:
+        result["active"] = traces[0].active[-1]
+    layers = [
+        pair for core, trace in zip(cores, traces, strict=True) for pair in zip(core.layers, trace.layers, strict=True)
+    ]
+    return result, sampled, states, np.any([np.zeros(len(starts), bool), *(_tied(*pair) for pair in layers)], 0)
 
 
-def _differences(expected: dict[str, Any], outputs: dict[str, np.ndarray]) -> dict[str, float]:
-    """The largest for each output. Numbers are relative to the largest of their environment's state, if that is above
-    1, since the state is not bounded and rounding errors grow with it; actions and who is active must be the same."""
+@torch.no_grad()
+def _tied(cell: RIMCell, record: Record) -> np.ndarray:
+    """In which environments others would win if those who are active attended a little less, and the others more."""
+    active, attention = record.active[-1], record.input_attention[-1]
+    less = torch.where(active, TIED, -TIED).unsqueeze(-1)
+    elements = attention[..., :-1] - less / (attention.shape[-1] - 1)
+    nudged = cell.choose_active(torch.cat([elements, attention[..., -1:] + less], -1))
+    return (nudged != active).any(1).numpy()
+
+
+def _differences(expected: dict[str, Any], outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The largest in each environment, for each output. Numbers are relative to the largest of the environment's state
+    if that is above 1, since the state is not bounded and rounding errors grow with it; actions and who is active must
+    be the same."""
     scale = np.maximum(1, np.abs(expected["next_h"]).max((0, 2)))[:, None]  # (B, 1)
     result = {}
     for name, got in outputs.items():
         wanted = np.asarray(expected[name])
-        if got.dtype.kind in "biu":
-            result[name] = float((wanted != got).any())
-            continue
         if name in ("next_h", "next_c"):
             wanted, got = wanted.swapaxes(0, 1), got.swapaxes(0, 1)  # the batch first
         wanted, got = wanted.reshape(len(scale), -1), got.reshape(len(scale), -1)
-        result[name] = float(np.max(np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))))
+        if got.dtype.kind in "biu":
+            result[name] = (wanted != got).any(1).astype(float)
+        else:
+            result[name] = (np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))).max(1)
     return result
 
 

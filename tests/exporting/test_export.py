@@ -247,6 +247,13 @@ def test_pt2_without_a_compiler_is_one_sentence(cartpole, tmp_path, monkeypatch)
     ],
 )
 def test_a_file_that_does_not_match_is_not_written(output, damage, cartpole, tmp_path, monkeypatch):
+    damage_a_step(monkeypatch, output, damage)
+    with pytest.raises(UserError, match=rf"does not do what the policy does: '{output}' differs by .* was not written"):
+        export_run(cartpole, "safetensors", out=tmp_path / "x.safetensors", check_steps=40)
+    assert not list(tmp_path.iterdir())
+
+
+def damage_a_step(monkeypatch, output, damage):
     read = FORMATS["safetensors"].read
 
     def read_badly(path, space):
@@ -260,9 +267,18 @@ def test_a_file_that_does_not_match_is_not_written(output, damage, cartpole, tmp
 
     bad = FORMATS["safetensors"]._replace(read=read_badly)
     monkeypatch.setattr("rims_rl.exporting.export.FORMATS", {**FORMATS, "safetensors": bad})
-    with pytest.raises(UserError, match=rf"does not do what the policy does: '{output}' differs by .* was not written"):
-        export_run(cartpole, "safetensors", out=tmp_path / "x.safetensors", check_steps=40)
-    assert not list(tmp_path.iterdir())
+
+
+def test_where_rounding_decides_who_is_active_a_file_may_decide_otherwise(cartpole, tmp_path, monkeypatch, capsys):
+    for name in ("policy.safetensors", "policy.json"):
+        (tmp_path / name).write_bytes((cartpole / name).read_bytes())
+    weights = load_file(tmp_path / "policy.safetensors")
+    (name,) = (name for name in weights if name.endswith("input_query"))
+    save_file(weights | {name: 1e-7 * weights[name]}, tmp_path / "policy.safetensors")
+    damage_a_step(monkeypatch, "active", lambda x: ~x)
+    print_export(made := export(ExportOptions(run=tmp_path, format="safetensors", check_steps=40)))
+    assert made.ties == 5  # once in four environments, once in one
+    assert "left out: 5 steps at which rounding decided which of two RIMs was active" in capsys.readouterr().out
 
 
 def test_that_a_policy_diverged_is_told(cartpole, tmp_path, monkeypatch):
