@@ -148,7 +148,7 @@ def test_an_unknown_suite_and_an_unreadable_file_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match=r"no suite called 'smoek'; did you mean smoke\?"):
         read_plan("smoek")
     with pytest.raises(
-        UserError, match=r"no suite called 'xyz'; give a \.yml file, or one of atari_no.*, transfer_small$"
+        UserError, match=r"no suite called 'xyz'; give a \.yml file, or one of atari_elements, .*, transfer_small$"
     ):
         read_plan("xyz")
     with pytest.raises(UserError, match="cannot be read"):

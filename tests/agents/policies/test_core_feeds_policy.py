@@ -39,7 +39,7 @@ def make_model(algorithm, case):
     policy, space, options = case
     env = DummyVecEnv([lambda: Anything(space, spaces.Discrete(3))] * 4)
     kwargs = {"num_rims": 3, "num_active": 2, "rim_size": 4, "net_arch": [], **options}
-    model = ALGORITHMS[algorithm](policy, env, n_steps=16, seed=1, policy_kwargs=kwargs)
+    model = ALGORITHMS[algorithm](policy, env, n_steps=16, seed=2, policy_kwargs=kwargs)
     with torch.no_grad():  # so that attention differs between RIMs from the start
         model.policy.core.layers[0].input_query.mul_(5)
         model.policy.action_net.weight.mul_(100)
