@@ -210,8 +210,8 @@ def _train(session: Session, progress: bool) -> TrainResult:
     log.info("%s\n%s", describe_parameters(model.policy), session.run)
     if "readable" in engine_of(model.policy):
         log.info(
-            "its RIMs run in the readable engine%s, which takes many times longer than the loops in C: shorter sequences "
-            "help PPO, --set sequence_length=16; docs/explanation/mechanism.md says what the loops know",
+            "its RIMs run in the readable engine%s, which takes many times longer than the loops in C: shorter "
+            "sequences help PPO, --set sequence_length=16; docs/explanation/mechanism.md says what the loops know",
             "" if model.device.type == "cpu" else f" on {model.device} (on a CPU they may not: --device cpu)",
         )
     _announce_steps(session)
