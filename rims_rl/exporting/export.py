@@ -221,10 +221,11 @@ def _expected(
     result |= {"action": action} | dict(zip(("next_h", "next_c"), _join(policy, states), strict=True))
     if traces:
         result["active"] = traces[0].active[-1]
-    layers = [
-        pair for core, trace in zip(cores, traces, strict=True) for pair in zip(core.layers, trace.layers, strict=True)
-    ]
-    return result, sampled, states, np.any([np.zeros(len(starts), bool), *(_tied(*pair) for pair in layers)], 0)
+    tied = np.zeros(len(starts), bool)
+    for core, trace in zip(cores, traces, strict=True):
+        for cell, record in zip(core.cells, trace.layers, strict=True):
+            tied |= _tied(cell, record)
+    return result, sampled, states, tied
 
 
 @torch.no_grad()

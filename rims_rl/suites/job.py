@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from rims_rl.agents.saved.policy_files import load_policy
 from rims_rl.config.training_config import ALGORITHMS, TrainConfig
