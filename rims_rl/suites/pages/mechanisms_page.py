@@ -38,15 +38,17 @@ ABOUT = (
     "beside others, so what a core costs in time is not here: `rims-rl bench core` measures it. Life is "
     "measured in 2,000 steps of play, or on a batch: how many RIMs are active, how often the least used one is, how "
     "unequally the work is shared (0: equally), how often RIMs switch, how evenly they listen to each other (nats), "
-    "and the largest number in a state of any seed. Means over PPO's updates, if they are there: at what share "
-    "of steps other RIMs are active than in the rollout, how far the first minibatch's ratios are from 1 at most, and "
-    "what share of ratios is clipped."
+    "and the largest number in a state of any seed."
+)
+ABOUT_UPDATES = (
+    "The last columns are means over PPO's updates: at what share of steps other RIMs are active than in the rollout, "
+    "how far the first minibatch's ratios are from 1 at most, and what share of ratios is clipped."
 )
 
 
 def mechanisms_page(plan: Plan, done: Results, out: Path) -> str:
     """Two tables for each environment and algorithm, and learning curves."""
-    sections = [ABOUT]
+    sections = [ABOUT, *([ABOUT_UPDATES] if _have_updates([result for _, result in done]) else [])]
     for algo in plan.suite.algos:
         ours = [(job, result) for job, result in done if job.algo == algo]
         envs = [env for env in plan.suite.envs if any(job.env == env for job, _ in ours)]
@@ -80,7 +82,7 @@ def _tables(cores: dict[str, Seeds], columns: Columns) -> str:
     alive = {core: seeds for core, seeds in there.items() if _lives(seeds)}
     if alive:
         largest = {"largest state": _largest_state} if "largest_state" in _lives(next(iter(alive.values())))[0] else {}
-        of_updates = UPDATES if all("updates" in seeds[0] for seeds in alive.values()) else {}
+        of_updates = UPDATES if _have_updates([result for seeds in alive.values() for result in seeds]) else {}
         tables.append(_table(alive, LIFE | largest | of_updates))
     return "\n\n".join(tables)
 
@@ -150,6 +152,11 @@ def _lives(seeds: Seeds) -> list[dict[str, Any]]:
 
 def _mean_life(seeds: Seeds, measure: str) -> str:
     return _numbers([life[measure] for life in _lives(seeds)])
+
+
+def _have_updates(results: Seeds) -> bool:
+    """Results of earlier versions say nothing of them."""
+    return all("updates" in result for result in results)
 
 
 def _mean_update(seeds: Seeds, metric: str) -> str:

@@ -197,7 +197,7 @@ def _folds(cell: RIMCell, x: Tensor) -> bool:
     """Whether that pays: if making the one weight takes less than it saves. Exported programs take any batch."""
     T, B, _, D = x.shape
     V, narrower = cell.input_value_size, cell.input_value_size - cell.input_heads * D
-    if T == 1 or D == 0 or (cell.training and cell.input_dropout) or torch.compiler.is_exporting():
+    if T == 1 or (cell.training and cell.input_dropout) or torch.compiler.is_exporting():
         return False
     return T * B * cell.num_active * narrower > cell.num_rims * V * D
 
