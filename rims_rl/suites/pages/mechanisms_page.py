@@ -38,7 +38,8 @@ ABOUT = (
     "beside others, so what a core costs in time is not here: `rims-rl bench core` measures it. Life is "
     "measured in 2,000 steps of play, or on a batch: how many RIMs are active, how often the least used one is, how "
     "unequally the work is shared (0: equally), how often RIMs switch, how evenly they listen to each other (nats), "
-    "and the largest number in a state of any seed."
+    "and the largest number in a state of any seed. *Alignment with rules*: 1 if each rule has a RIM that acts "
+    "when, and only when, the rule is in force; 0 if activity tells nothing of it."
 )
 ABOUT_UPDATES = (
     "The last columns are means over PPO's updates: at what share of steps other RIMs are active than in the rollout, "
@@ -81,9 +82,11 @@ def _tables(cores: dict[str, Seeds], columns: Columns) -> str:
     tables = [_table(there, {"seeds": lambda seeds: str(len(seeds)), **columns})]
     alive = {core: seeds for core, seeds in there.items() if _lives(seeds)}
     if alive:
-        largest = {"largest state": _largest_state} if "largest_state" in _lives(next(iter(alive.values())))[0] else {}
-        of_updates = UPDATES if _have_updates([result for seeds in alive.values() for result in seeds]) else {}
-        tables.append(_table(alive, LIFE | largest | of_updates))
+        results = [result for seeds in alive.values() for result in seeds]
+        largest = {"largest state": _largest_state} if "largest_state" in results[0]["life"] else {}
+        rules = {"alignment with rules": _alignment} if all(map(_alignments, results)) else {}
+        of_updates = UPDATES if _have_updates(results) else {}
+        tables.append(_table(alive, LIFE | largest | rules | of_updates))
     return "\n\n".join(tables)
 
 
@@ -161,6 +164,15 @@ def _have_updates(results: Seeds) -> bool:
 
 def _mean_update(seeds: Seeds, metric: str) -> str:
     return _numbers([result["updates"][metric] for result in seeds if metric in result["updates"]])
+
+
+def _alignments(result: dict[str, Any]) -> list[float]:
+    """Of tasks that say what rule is in force: measured at the end of training."""
+    return [watched["alignment"] for watched in result.get("on_the_way", [])[-1:] if "alignment" in watched]
+
+
+def _alignment(seeds: Seeds) -> str:
+    return _numbers([value for result in seeds for value in _alignments(result)])
 
 
 def _largest_state(seeds: Seeds) -> str:

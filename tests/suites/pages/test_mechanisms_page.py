@@ -88,6 +88,8 @@ def test_the_page_has_the_numbers_of_its_files(ran, tmp_path):
         core = job.core if job in plan.jobs else job.core_name
         if job in plan.supervised:
             result["tests"] = {"5, equal": {"mean squared error": 1.0, "explained": scores[core][job.seed]}}
+            if result["life"]:
+                result["on_the_way"][-1]["alignment"] = (0.25, 0.75)[job.seed]
         elif "variants" in result["evaluation"]:
             for variant in result["evaluation"]["variants"].values():
                 variant["success"] = scores[core][job.seed]
@@ -105,6 +107,8 @@ def test_the_page_has_the_numbers_of_its_files(ran, tmp_path):
     assert "results_ppo_curves.png" in curves and (tmp_path / "results_ppo_curves.png").stat().st_size > 5000
     assert "| core | seeds | learned (0.4) | explained, 5, equal | parameters |" in switching
     assert "| gru | 2 | 1 of 2 | 0.50 (0.00 to 1.00) |" in switching
+    assert "| alignment with rules |" in switching and "alignment with" not in recall.split("##")[0]
+    assert switching.count("| 0.50 (0.25 to 0.75) |\n") == 2
 
 
 def test_a_page_of_what_is_there_says_what_is_missing(ran, tmp_path):
