@@ -85,7 +85,9 @@ def plan_imitation(options: ImitateOptions, results: Path, logdir: Path) -> Expe
 def load_configs(expert: Expert, options: ImitateOptions) -> list[ImitationConfig]:
     """One for each core, or for each row of the paper's table."""
     shipped = shipped_sections(FILE)
-    sections = ["default", *(["mujoco"] if is_drawn_by_mujoco(expert.env) else [])]
+    sections = ["default"]
+    sections += ["mujoco"] if is_drawn_by_mujoco(expert.env) else []
+    sections += ["expert that answers"] if expert.policy is not None else []
     identity = {"name": expert.name, "fingerprint": expert.fingerprint}
     whose = {"env": expert.env_name, "env_options": expert.env.options, "expert": identity}
     layers: list[Layer] = [*((f"{FILE}: {name}", shipped[name]) for name in sections), ("the expert", whose)]

@@ -212,7 +212,8 @@ def _mean(values: np.ndarray) -> str:
 
 def _verdict(groups: dict[str, Group]) -> list[str]:
     """Every setting minus the LSTM, whose numbers the paper's RIMs are held against."""
-    lstm = next((label for label in groups if label.split(",")[0] == "lstm"), None)
+    lstms = [label for label in groups if label.split(",")[0] == "lstm"]
+    lstm = max(lstms, key=lambda label: len(groups[label]), default=None)
     others = [label for label in groups if label != lstm and len(groups[label]) > 1]
     if lstm is None or len(groups[lstm]) < 2 or not others:
         return []
