@@ -19,6 +19,7 @@ from rims_rl.common.errors import UserError
 from rims_rl.common.own_code import import_here, import_path
 from rims_rl.common.spaces import check_spaces
 from rims_rl.envs.guard import blaming
+from rims_rl.envs.mujoco.mujoco_warnings import keep_quiet
 from rims_rl.envs.popgym.popgym_tasks import make_popgym
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def make_one(env: Resolved, render_mode: str | None = None) -> gym.Env[Any, Any]
     if env.family == "popgym":
         made = make_popgym(env.id, render_mode, arguments)
     else:
+        if is_mujoco_id(env.id):
+            keep_quiet()
         made = _make(env.id, render_mode, arguments)
     for wrapper in env.env_wrapper or ():
         path, options = (wrapper, {}) if isinstance(wrapper, str) else next(iter(wrapper.items()))
@@ -50,6 +53,8 @@ def make_one(env: Resolved, render_mode: str | None = None) -> gym.Env[Any, Any]
 def make_vector(env: Resolved, n_envs: int, render_mode: str | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
     """The vector environment that ``env`` registers with Gymnasium, or several copies behind each other."""
     import_packages(env.gym_packages)
+    if is_mujoco_id(env.id):
+        keep_quiet()
     if env.env_wrapper or env.observation or env.family:
         raise UserError(f"`vec_env` vector makes no wrappers, and {env.id} needs some; leave it out")
     shown = {"render_mode": render_mode} if render_mode and _is_shown(env.id, render_mode) else {}
@@ -104,6 +109,11 @@ def is_minigrid(env: Resolved) -> bool:
 def spec_of(env_id: str) -> EnvSpec:
     """Of an id with or without a module before it, which has been imported."""
     return gym.spec(env_id.rpartition(":")[2])
+
+
+def is_mujoco_id(env_id: str) -> bool:
+    """Whether its class is one of Gymnasium's for MuJoCo, without making one."""
+    return ".mujoco" in str(spec_of(env_id).entry_point)
 
 
 def _maker(env_id: str) -> Any:

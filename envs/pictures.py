@@ -8,7 +8,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rims_rl.common.errors import UserError
 from rims_rl.envs.make import make_envs
-from rims_rl.envs.mujoco.mujoco_pictures import MujocoPictures, choose_renderer, keep_quiet
+from rims_rl.envs.mujoco.mujoco_pictures import MujocoPictures, choose_renderer
 from rims_rl.envs.mujoco.perturbed_joints import is_mujoco
 from rims_rl.envs.names import Resolved
 
@@ -28,8 +28,6 @@ class Pictured:
         by_mujoco = is_drawn_by_mujoco(env)
         if by_mujoco and side:
             choose_renderer(env.id)
-        if by_mujoco:
-            keep_quiet()
         here = env._replace(vec_env=None)  # in this process, where they can be looked at
         self.envs: VecEnv = make_envs(here, n_envs, seed, threads=1, clip_rewards=False)
         self._mujoco: MujocoPictures | None = None
@@ -56,9 +54,9 @@ class Pictured:
 
 def is_drawn_by_mujoco(env: Resolved) -> bool:
     """Whether its class is one of Gymnasium's for MuJoCo, without making one."""
-    from rims_rl.envs.one_env import spec_of
+    from rims_rl.envs.one_env import is_mujoco_id
 
-    return env.rom is None and ".mujoco" in str(spec_of(env.id).entry_point)
+    return env.rom is None and is_mujoco_id(env.id)
 
 
 def _small(image: np.ndarray, side: int) -> np.ndarray:

@@ -8,7 +8,6 @@ second instead of 12 to 90, on two cores.
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 from ctypes.util import find_library
@@ -17,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from rims_rl.common.errors import UserError
-
-log = logging.getLogger(__name__)
 
 LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL -> what it needs
 
@@ -38,16 +35,6 @@ def choose_renderer(name: str) -> None:
         f"{name} cannot be drawn: there is neither a display, nor EGL, nor OSMesa; install one, such as the packages "
         "libegl1 and libegl-mesa0, or libosmesa6, of Debian and Ubuntu"
     )
-
-
-def keep_quiet() -> None:
-    """MuJoCo would write its warnings, of which the first is about the words of a model of Gymnasium's, to the terminal
-    and into a file MUJOCO_LOG.TXT in the current folder."""
-    try:
-        import mujoco  # type: ignore[import-untyped]
-    except ImportError:  # which Gymnasium says when it makes the environment
-        return
-    mujoco.set_mju_user_warning(log.debug)
 
 
 class MujocoPictures:

@@ -1,5 +1,8 @@
 """Noise in the joints of a body: in its state, and in nothing else."""
 
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -59,3 +62,14 @@ def test_a_strength_that_is_none_is_said(strength):
 def test_only_bodies_have_joints():
     with pytest.raises(UserError, match="has no joints to perturb"):
         PerturbedJoints(gym.make("CartPole-v1"), 0.1)
+
+
+def test_mujoco_warns_nobody_of_the_words_in_its_models_and_still_of_the_rest(tmp_path):
+    script = (
+        "import mujoco; from rims_rl.envs.make import make_envs; from rims_rl.envs.names import resolve\n"
+        "envs = make_envs(resolve('HalfCheetah-v5'), 2, 0); envs.reset(); body = envs.get_attr('unwrapped')[0]\n"
+        "body.data.qvel[:] = float('nan'); mujoco.mj_step(body.model, body.data)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "deprecated" not in ran.stdout + ran.stderr and "unstable" in ran.stderr
+    assert list(tmp_path.iterdir()) == []
