@@ -34,7 +34,8 @@ def variants_page(plan: Plan, done: Results, out: Path) -> str:
     if any(each["improvement"] for each in compared.values()):
         sections.append(
             "With few seeds bootstrap intervals are rather too narrow, and several pairs are compared: an interval "
-            "that only just leaves out 0.5 is weak evidence."
+            "that only just leaves out 0.5 is weak evidence. And who has learned less has less to lose: costs say "
+            "something of two memories only where they do about as well in what they were trained on."
         )
     if plan.suite.curve:
         picture = out.with_name(f"{out.stem}_curves.png")
