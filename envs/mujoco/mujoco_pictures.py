@@ -41,7 +41,7 @@ class MujocoPictures:
     """Draws several copies of one body, each as it is now: `(n, side, side, 3)` bytes."""
 
     def __init__(self, bodies: list[Any], name: str, side: int) -> None:
-        import mujoco
+        import mujoco  # type: ignore[import-untyped]
 
         self._bodies, model = bodies, bodies[0].model
         model.vis.quality.shadowsize = model.vis.quality.offsamples = 0  # read when the context is made
