@@ -83,8 +83,8 @@ def _tables(cores: dict[str, Seeds], columns: Columns) -> str:
     alive = {core: seeds for core, seeds in there.items() if _lives(seeds)}
     if alive:
         results = [result for seeds in alive.values() for result in seeds]
-        largest = {"largest state": _largest_state} if "largest_state" in results[0]["life"] else {}
-        rules = {"alignment with rules": _alignment} if all(map(_alignments, results)) else {}
+        largest = {"largest state": _largest_state} if "largest_state" in _lives(results)[0] else {}
+        rules = {"alignment with rules": _alignment} if any(map(_alignments, results)) else {}
         of_updates = UPDATES if _have_updates(results) else {}
         tables.append(_table(alive, LIFE | largest | rules | of_updates))
     return "\n\n".join(tables)
